@@ -1,0 +1,188 @@
+//! What happens between the inner service's answer and the client.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{Method, Response, request::Parts};
+use http_body::Body;
+use tokio::time::{Instant, timeout_at};
+
+use super::{
+    answer::read_answer,
+    body::{BoxError, ResponseBody},
+    layer::Config,
+    opening::{Opening, opens},
+};
+use crate::{
+    body::Replay,
+    instance::{Lost, Proof, Serving},
+    mcp::Envelope,
+    rejection::Reason,
+};
+
+/// A request that was dispatched.
+pub(super) struct After {
+    config: Arc<Config>,
+    serving: Option<Serving>,
+    kind: Kind,
+    /// Its body, if the guard has read it.
+    pub(super) request: Bytes,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Post,
+    Delete,
+    Other,
+}
+
+impl After {
+    pub(super) fn new(config: &Arc<Config>, parts: &Parts, serving: Option<Serving>) -> Self {
+        let kind = match parts.method {
+            Method::POST => Kind::Post,
+            Method::DELETE => Kind::Delete,
+            _ => Kind::Other,
+        };
+        Self {
+            config: Arc::clone(config),
+            serving,
+            kind,
+            request: Bytes::new(),
+        }
+    }
+
+    /// Lets the answer out, if nothing is in its way.
+    pub(super) fn at_once<R: Body>(
+        mut self,
+        response: Response<R>,
+    ) -> Result<Response<ResponseBody<R>>, (Self, Response<R>)> {
+        let proven = self
+            .serving
+            .as_mut()
+            .is_none_or(|serving| serving.proof() == Proof::Good);
+        if proven && !self.opens(&response) && !self.ends(&response) {
+            return Ok(self.let_out(response));
+        }
+        Err((self, response))
+    }
+
+    /// Lets the answer out when it may be.
+    pub(super) async fn settle<R>(mut self, response: Response<R>) -> Response<ResponseBody<R>>
+    where
+        R: Body<Data = Bytes> + Send + 'static,
+        R::Error: Into<BoxError> + Send,
+    {
+        let deadline = Instant::now() + self.config.store_deadline;
+        if !self.proven_by(deadline).await {
+            return self.withhold(response).await;
+        }
+        if self.ends(&response) {
+            return self.end(response).await;
+        }
+        if self.opens(&response) {
+            // Nobody asked for one, but here it is: no request may carry an id that the directory has not seen.
+            let generation = self.config.instance.shared().tenancy();
+            let opening = Opening {
+                config: self.config,
+                request: self.request,
+                principal: None,
+                generation,
+            };
+            return opening.open(response, None).await;
+        }
+        self.let_out(response)
+    }
+
+    fn let_out<R: Body>(self, response: Response<R>) -> Response<ResponseBody<R>> {
+        response.map(|body| ResponseBody::inner(Replay::live(body), self.serving))
+    }
+
+    fn opens<R>(&self, response: &Response<R>) -> bool {
+        let presented = self.serving.as_ref().map(|serving| &serving.session().id);
+        self.kind == Kind::Post && opens(response, presented.map(|id| id.as_str()))
+    }
+
+    fn ends<R>(&self, response: &Response<R>) -> bool {
+        self.kind == Kind::Delete && self.serving.is_some() && response.status().is_success()
+    }
+
+    /// Waits while the proof is in doubt.
+    async fn proven_by(&mut self, deadline: Instant) -> bool {
+        let Some(serving) = &mut self.serving else {
+            return true;
+        };
+        loop {
+            let changed = serving.session().listen();
+            match serving.proof() {
+                Proof::Good => return true,
+                Proof::Lost => return false,
+                Proof::Doubtful => {
+                    serving.shared().poke();
+                    if timeout_at(deadline, changed).await.is_err() {
+                        return false;
+                    }
+                }
+            }
+        }
+    }
+
+    /// The request may have run, and its answer may not be shown.
+    async fn withhold<R>(self, response: Response<R>) -> Response<ResponseBody<R>>
+    where
+        R: Body<Data = Bytes>,
+    {
+        let rejection = match self.kind {
+            Kind::Other => self.config.reject(
+                Reason::SessionUnconfirmed,
+                "the instance's lease lapsed while the stream was opened",
+            ),
+            Kind::Post | Kind::Delete => self.config.reject(
+                Reason::OutcomeUnknown,
+                "the instance's lease lapsed while the request ran",
+            ),
+        };
+        let refused = if self.request.is_empty() && self.kind == Kind::Post {
+            // At its owner a request's body is not read. Its id is in the answer, if that is there by now.
+            let (parts, body) = response.into_parts();
+            let deadline = Instant::now() + self.config.store_deadline;
+            let limit = self.config.body_limit;
+            let (_, answer) = read_answer(&parts.headers, body, limit, deadline).await;
+            match &answer {
+                Some(answer) => rejection.answer_ids(&[&answer.id], false),
+                None => rejection.answer(None),
+            }
+        } else {
+            rejection.answer(Envelope::parse(&self.request).ok().as_ref())
+        };
+        refused.map(ResponseBody::refusal)
+    }
+
+    /// The inner service has closed the session at its client's wish: the tombstone comes before the answer.
+    async fn end<R>(self, response: Response<R>) -> Response<ResponseBody<R>>
+    where
+        R: Body<Data = Bytes> + Send + 'static,
+    {
+        let deadline = Instant::now() + self.config.store_deadline;
+        let session = self
+            .serving
+            .as_ref()
+            .map(|serving| Arc::clone(serving.session()));
+        let Some(session) = session else {
+            return self.let_out(response);
+        };
+        let shared = Arc::clone(self.config.instance.shared());
+        // On a task of its own: a client that leaves now has ended its session all the same.
+        let ending = tokio::spawn(async move { shared.end(&session, None, Lost::Deleted).await });
+        match timeout_at(deadline, ending).await {
+            Ok(Ok(Ok(()))) => response.map(|body| ResponseBody::inner(Replay::live(body), None)),
+            _ => self
+                .config
+                .reject(
+                    Reason::SessionUnconfirmed,
+                    "the session is closed here, but the directory has not recorded it yet",
+                )
+                .answer(None)
+                .map(ResponseBody::refusal),
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! The body of a guarded response: the inner one, for as long as the session is provably this instance's.
+
+use std::{
+    error::Error,
+    fmt,
+    future::Future,
+    pin::Pin,
+    task::{Context, Poll, ready},
+};
+
+use bytes::Bytes;
+use event_listener::EventListener;
+use http_body::{Body, Frame, SizeHint};
+use http_body_util::Full;
+use pin_project_lite::pin_project;
+
+use crate::{
+    body::Replay,
+    instance::{Proof, Serving},
+};
+
+/// What bodies of this layer fail with.
+pub type BoxError = Box<dyn Error + Send + Sync>;
+
+pin_project! {
+    /// Body of an [`AffinityGuard`](super::AffinityGuard)'s response: the inner body, or a refusal.
+    ///
+    /// A session can be lost while its answer is on the way. Each frame is let out only while the session is
+    /// proven; while that is in doubt the body waits, and if the session is lost it fails with [`SessionLost`],
+    /// so that nothing is shown under a grant that somebody else may have superseded.
+    #[derive(Debug)]
+    pub struct ResponseBody<R: Body> {
+        #[pin]
+        kind: Kind<R>,
+    }
+}
+
+pin_project! {
+    #[project = KindProjection]
+    #[derive(Debug)]
+    enum Kind<R: Body> {
+        Inner { #[pin] body: Replay<R>, guard: Option<Guard> },
+        Refusal { #[pin] body: Full<Bytes> },
+    }
+}
+
+#[derive(Debug)]
+struct Guard {
+    serving: Serving,
+    changed: Option<EventListener>,
+}
+
+impl<R: Body> ResponseBody<R> {
+    pub(super) fn inner(body: Replay<R>, serving: Option<Serving>) -> Self {
+        let guard = serving.map(|serving| Guard {
+            serving,
+            changed: None,
+        });
+        Self {
+            kind: Kind::Inner { body, guard },
+        }
+    }
+
+    pub(super) fn refusal(body: Bytes) -> Self {
+        Self {
+            kind: Kind::Refusal {
+                body: Full::new(body),
+            },
+        }
+    }
+}
+
+impl Guard {
+    /// Ready when a frame may be let out: `Ok` while the session is proven, `Err` once it is lost.
+    fn poll_proof(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), SessionLost>> {
+        loop {
+            match self.serving.proof() {
+                Proof::Good => return Poll::Ready(Ok(())),
+                Proof::Lost => return Poll::Ready(Err(SessionLost)),
+                Proof::Doubtful => {
+                    if self.changed.is_none() {
+                        self.changed = Some(self.serving.session().listen());
+                        self.serving.shared().poke();
+                        // It may have changed before it was listened to.
+                        continue;
+                    }
+                    ready!(self.poll_changed(cx));
+                }
+            }
+        }
+    }
+
+    fn poll_changed(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let changed = self
+            .changed
+            .get_or_insert_with(|| self.serving.session().listen());
+        ready!(Pin::new(changed).poll(cx));
+        self.changed = None;
+        Poll::Ready(())
+    }
+}
+
+impl<R> Body for ResponseBody<R>
+where
+    R: Body<Data = Bytes>,
+    R::Error: Into<BoxError>,
+{
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let (mut body, guard) = match self.project().kind.project() {
+            KindProjection::Inner { body, guard } => (body, guard),
+            KindProjection::Refusal { body } => {
+                return body.poll_frame(cx).map_err(|never| match never {});
+            }
+        };
+        loop {
+            if let Some(held) = guard.as_mut()
+                && let Err(lost) = ready!(held.poll_proof(cx))
+            {
+                // Whatever it still had to say is not this session's any more.
+                *guard = None;
+                body.set(Replay::empty());
+                return Poll::Ready(Some(Err(lost.into())));
+            }
+            match body.as_mut().poll_frame(cx) {
+                Poll::Ready(frame) => {
+                    if frame.is_none() {
+                        *guard = None;
+                    }
+                    return Poll::Ready(frame.map(|frame| frame.map_err(Into::into)));
+                }
+                // A silent stream ends when its session is lost, not when it next has something to say.
+                Poll::Pending => match guard {
+                    Some(guard) => ready!(guard.poll_changed(cx)),
+                    None => return Poll::Pending,
+                },
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.kind {
+            Kind::Inner { body, .. } => body.is_end_stream(),
+            Kind::Refusal { body } => body.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.kind {
+            Kind::Inner { body, .. } => body.size_hint(),
+            Kind::Refusal { body } => body.size_hint(),
+        }
+    }
+}
+
+/// The session was lost while its answer was on the way. What was not yet sent is withheld, and the connection is
+/// cut, since the rest of the answer belongs to somebody else's grant.
+#[derive(Debug, Clone, Copy)]
+pub struct SessionLost;
+
+impl fmt::Display for SessionLost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the session is no longer this instance's")
+    }
+}
+
+impl Error for SessionLost {}

@@ -1,0 +1,222 @@
+//! The guard itself: gathers the facts that cost nothing and takes the straight way when they suffice.
+
+use std::{
+    borrow::Cow,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use bytes::Bytes;
+use http::{HeaderMap, Method, Request, Response, request::Parts};
+use http_body::Body;
+use tower_service::Service;
+
+use super::{
+    Disposition,
+    after::After,
+    body::{BoxError, ResponseBody},
+    decide::{Directory, Facts, Header, Local, Request as Kind, Verdict, decide},
+    future::ResponseFuture,
+    layer::Config,
+    slow::Slow,
+};
+use crate::{
+    body::Replay,
+    instance::{Admission, Running, Serving},
+    mcp::{
+        Era,
+        header::{METHOD, PROTOCOL_VERSION, SESSION_ID},
+        is_modern_version,
+    },
+    session::{Principal, Residency, SessionId},
+};
+
+/// Guards an MCP service. Made by [`AffinityGuardLayer`](super::AffinityGuardLayer).
+///
+/// Inner errors pass through unchanged; every refusal is an `Ok` response. Dropping the future of a request cancels
+/// the inner one, except that a session which the inner service has opened or ended by then is still registered,
+/// closed or ended in the directory.
+#[derive(Debug, Clone)]
+pub struct AffinityGuard<S> {
+    inner: S,
+    config: Arc<Config>,
+}
+
+impl<S> AffinityGuard<S> {
+    pub(super) fn new(inner: S, config: Arc<Config>) -> Self {
+        Self { inner, config }
+    }
+
+    /// The guarded service.
+    pub fn inner(&self) -> &S {
+        &self.inner
+    }
+}
+
+impl<S, B, R> Service<Request<B>> for AffinityGuard<S>
+where
+    S: Service<Request<Replay<B>>, Response = Response<R>> + Clone + Send + 'static,
+    S::Future: Send,
+    S::Error: Send,
+    B: Body<Data = Bytes> + Send + 'static,
+    B::Error: Send,
+    R: Body<Data = Bytes> + Send + 'static,
+    R::Error: Into<BoxError> + Send,
+{
+    type Response = Response<ResponseBody<R>>;
+    type Error = S::Error;
+    type Future = ResponseFuture<S::Future, R, S::Error>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let (mut parts, body) = request.into_parts();
+        let direct = |service: &mut Self, parts, body, serving| {
+            let after = After::new(&service.config, &parts, serving);
+            let request = Request::from_parts(parts, Replay::live(body));
+            ResponseFuture::direct(service.inner.call(request), after)
+        };
+        if parts.method == Method::OPTIONS || parts.method == Method::HEAD {
+            return direct(self, parts, body, None);
+        }
+        let seen = Seen::of(&self.config, &parts);
+        match (decide(&seen.facts), seen.serving) {
+            (Verdict::Pass, _) => direct(self, parts, body, None),
+            (Verdict::PassBare, _) => {
+                parts.headers.remove(SESSION_ID);
+                direct(self, parts, body, None)
+            }
+            (Verdict::PassOwned, Some(serving)) => {
+                if self.config.residency == Residency::Externalized {
+                    let fence = serving.fence();
+                    parts.extensions.insert(Disposition::Owned { fence });
+                }
+                direct(self, parts, body, Some(serving))
+            }
+            // The rest may wait: for a body, for the directory. The inner service that was made ready is given up
+            // meanwhile, for it may hold a permit.
+            _ => {
+                let inner = self.inner.clone();
+                drop(std::mem::replace(&mut self.inner, inner.clone()));
+                let slow = Slow {
+                    config: Arc::clone(&self.config),
+                    inner,
+                    facts: seen.facts,
+                    id: seen.id.map(SessionId::from_checked),
+                    principal: seen.principal.map(|subject| Principal::new(&*subject)),
+                };
+                ResponseFuture::slow(Box::pin(slow.run(parts, body)))
+            }
+        }
+    }
+}
+
+/// What a request's head and the own table say.
+struct Seen<'a> {
+    facts: Facts,
+    id: Option<&'a str>,
+    principal: Option<Cow<'a, str>>,
+    serving: Option<Serving>,
+}
+
+impl<'a> Seen<'a> {
+    fn of(config: &Config, parts: &'a Parts) -> Self {
+        let shared = config.instance.shared();
+        let post = parts.method == Method::POST;
+        let era = era(&parts.headers);
+        let (header, id) = session_header(&parts.headers, config.max_id_len);
+        let principal = config.principal.as_ref().and_then(|of| of(parts));
+        let mut seen = Self {
+            facts: Facts {
+                header,
+                era,
+                request: request(post, era, &parts.headers),
+                local: Local::Unknown,
+                directory: Directory::NotAsked,
+                retiring: shared.is_retiring(),
+                lease: false,
+                strict: config.strict,
+                absent_goes_stateless: config.absent_goes_stateless,
+            },
+            id,
+            principal,
+            serving: None,
+        };
+        if let (Era::Legacy, Some(id)) = (era, id) {
+            let running = running(&parts.method);
+            let admission = shared.admit(id, running);
+            let subject = seen.principal.as_deref();
+            (seen.facts.local, seen.serving) = local(config, admission, subject);
+        }
+        seen
+    }
+}
+
+pub(super) fn running(method: &Method) -> Running {
+    if method == Method::GET {
+        Running::Stream
+    } else {
+        Running::Call
+    }
+}
+
+/// What an admission says. A session that was taken over and not yet rehydrated is proven, but its request must
+/// go the slow way, so it comes without a [`Serving`].
+pub(super) fn local(
+    config: &Config,
+    admission: Admission,
+    subject: Option<&str>,
+) -> (Local, Option<Serving>) {
+    let (serving, restored) = match admission {
+        Admission::Proven(serving) => (serving, true),
+        Admission::Unrestored(serving) => (serving, false),
+        Admission::Unproven => return (Local::Unproven, None),
+        Admission::Over(_) => return (Local::Over, None),
+        Admission::Unknown => return (Local::Unknown, None),
+    };
+    if config.is_bound_to_another(&serving.session().terms, subject) {
+        return (Local::Foreign, None);
+    }
+    (Local::Proven, restored.then_some(serving))
+}
+
+fn era(headers: &HeaderMap) -> Era {
+    let mut versions = headers.get_all(PROTOCOL_VERSION).iter();
+    match versions.next() {
+        // Repeated with a legacy one among them, the inner service may read either.
+        Some(first)
+            if is_modern_version(first.as_bytes())
+                && versions.all(|other| is_modern_version(other.as_bytes())) =>
+        {
+            Era::Modern
+        }
+        _ => Era::Legacy,
+    }
+}
+
+fn request(post: bool, era: Era, headers: &HeaderMap) -> Kind {
+    if !post {
+        return Kind::Bodyless;
+    }
+    // A modern client names its method, and one that names another than `initialize` needs no look into its body.
+    match (era, headers.get(METHOD)) {
+        (Era::Modern, Some(method)) if method != "initialize" => Kind::Other,
+        _ => Kind::Unread,
+    }
+}
+
+fn session_header(headers: &HeaderMap, max_len: usize) -> (Header, Option<&str>) {
+    let mut values = headers.get_all(SESSION_ID).iter();
+    let Some(first) = values.next() else {
+        return (Header::Missing, None);
+    };
+    // Proxies may join repeated headers with a comma (RFC 9110, section 5.3), so one cannot be told from two ids.
+    match SessionId::check(first.as_bytes(), max_len) {
+        Ok(id) if !id.contains(',') && values.all(|other| other == first) => {
+            (Header::Valid, Some(id))
+        }
+        _ => (Header::Malformed, None),
+    }
+}

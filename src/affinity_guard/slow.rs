@@ -1,0 +1,300 @@
+//! The slow path: whatever has to wait for a body, for the directory, or for another request.
+
+use std::{ops::ControlFlow, sync::Arc};
+
+use bytes::Bytes;
+use http::{HeaderValue, Request, Response, request::Parts};
+use http_body::Body;
+use tokio::time::Instant;
+use tower::ServiceExt;
+use tower_service::Service;
+
+use super::{
+    Disposition,
+    after::After,
+    body::{BoxError, ResponseBody},
+    decide::{Directory, Facts, Local, Request as Kind, Verdict, decide},
+    layer::Config,
+    opening::{Opening, closer, opens},
+    service::local,
+    steps::{Restorer, Steps},
+};
+use crate::{
+    body::{Finding, ReadBody, Replay, read},
+    instance::{Proof, Serving},
+    mcp::{
+        Envelope, Era,
+        header::{OWNER, SESSION_ID},
+    },
+    rejection::Reason,
+    session::{Principal, Residency, SessionId},
+};
+
+/// How often the facts may change under one request before it is refused.
+const MAX_STEPS: usize = 16;
+
+/// A request on the slow path.
+pub(super) struct Slow<S> {
+    pub(super) config: Arc<Config>,
+    pub(super) inner: S,
+    pub(super) facts: Facts,
+    pub(super) id: Option<SessionId>,
+    pub(super) principal: Option<Principal>,
+}
+
+/// The body of a request, read or not.
+enum RequestBody<B: Body> {
+    Unread(B),
+    Read(ReadBody<B>),
+}
+
+impl<B: Body> RequestBody<B> {
+    fn bytes(&self) -> Bytes {
+        match self {
+            Self::Unread(_) => Bytes::new(),
+            Self::Read(read) => read.bytes.clone(),
+        }
+    }
+
+    fn replay(self) -> Replay<B> {
+        match self {
+            Self::Unread(body) => Replay::live(body),
+            Self::Read(read) => read.replay,
+        }
+    }
+}
+
+impl<S> Slow<S> {
+    pub(super) async fn run<B, R>(
+        mut self,
+        mut parts: Parts,
+        body: B,
+    ) -> Result<Response<ResponseBody<R>>, S::Error>
+    where
+        S: Service<Request<Replay<B>>, Response = Response<R>> + Clone + Send + 'static,
+        S::Future: Send,
+        B: Body<Data = Bytes> + Send + 'static,
+        B::Error: Send,
+        R: Body<Data = Bytes> + Send + 'static,
+        R::Error: Into<BoxError> + Send,
+    {
+        let mut body = RequestBody::Unread(body);
+        let mut steps = Steps::new(&self.config, self.id.take(), &parts.method);
+        let subject = self.principal.clone();
+        let subject = subject.as_ref().map(Principal::subject);
+        for _ in 0..MAX_STEPS {
+            self.facts.lease = self.config.instance.shared().holds_lease();
+            match decide(&self.facts) {
+                Verdict::ReadBody => body = self.read_body(body).await,
+                Verdict::AskDirectory => self.facts.directory = steps.ask(subject).await,
+                Verdict::TakeOver => self.facts.directory = steps.take_over().await,
+                Verdict::Bury => self.facts.directory = steps.bury().await,
+                Verdict::End => self.facts.directory = steps.end().await,
+                Verdict::Pass => return self.pass(parts, body).await,
+                Verdict::PassBare => {
+                    parts.headers.remove(SESSION_ID);
+                    return self.pass(parts, body).await;
+                }
+                Verdict::PassStateless => {
+                    parts.headers.remove(SESSION_ID);
+                    parts.extensions.insert(Disposition::Stateless);
+                    return self.pass(parts, body).await;
+                }
+                Verdict::PassOpening => {
+                    parts.headers.remove(SESSION_ID);
+                    return self.pass_opening(parts, body).await;
+                }
+                Verdict::PassOwned => {
+                    self.facts.directory = Directory::NotAsked;
+                    let admission = match steps.admit().await {
+                        Ok(admission) => admission,
+                        Err(detail) => {
+                            return Ok(self.refuse(
+                                &steps,
+                                &body,
+                                Reason::SessionUnconfirmed,
+                                detail,
+                            ));
+                        }
+                    };
+                    let serving;
+                    (self.facts.local, serving) = local(&self.config, admission.0, subject);
+                    // The look in the table that let it in here may be long ago.
+                    let Some(mut serving) = serving else { continue };
+                    let mut ready = self.inner.clone();
+                    ready.ready().await?;
+                    if serving.proof() != Proof::Good {
+                        self.facts.local = Local::Unproven;
+                        continue;
+                    }
+                    return self
+                        .pass_owned(ready, parts, body, serving, admission.1)
+                        .await;
+                }
+                Verdict::Refuse(reason, detail) => {
+                    return Ok(self.refuse(&steps, &body, reason, detail));
+                }
+            }
+            if let Some(local) = steps.learned.take() {
+                self.facts.local = local;
+            }
+        }
+        let detail = "the session changed hands too often while the request waited";
+        Ok(self.refuse(&steps, &body, Reason::SessionUnconfirmed, detail))
+    }
+
+    async fn read_body<B>(&mut self, body: RequestBody<B>) -> RequestBody<B>
+    where
+        B: Body<Data = Bytes>,
+    {
+        let RequestBody::Unread(body) = body else {
+            self.facts.request = Kind::Other;
+            return body;
+        };
+        let deadline = Instant::now() + self.config.answer_deadline;
+        let read = read(body, self.config.body_limit, deadline, |_| {
+            ControlFlow::Continue(())
+        })
+        .await;
+        let envelope = match read.finding {
+            Finding::Ended => Envelope::parse(&read.bytes).ok(),
+            _ => None,
+        };
+        self.facts.request = match &envelope {
+            None if read.finding == Finding::TooLarge => Kind::TooLarge,
+            // What cannot be read has no session of its own to open; the inner service says what is wrong with it.
+            None => Kind::Other,
+            Some(envelope) if envelope.find_request("initialize").is_some() => Kind::Initialize,
+            Some(envelope) if self.config.self_contained.covers(envelope) => Kind::SelfContained,
+            Some(_) => Kind::Other,
+        };
+        if self.facts.request == Kind::Initialize {
+            self.facts.era = Era::Legacy;
+        } else if envelope.is_some_and(|envelope| envelope.is_modern()) {
+            self.facts.era = Era::Modern;
+        }
+        RequestBody::Read(read)
+    }
+
+    async fn pass<B, R>(
+        self,
+        parts: Parts,
+        body: RequestBody<B>,
+    ) -> Result<Response<ResponseBody<R>>, S::Error>
+    where
+        S: Service<Request<Replay<B>>, Response = Response<R>>,
+        B: Body<Data = Bytes>,
+        R: Body<Data = Bytes> + Send + 'static,
+        R::Error: Into<BoxError> + Send,
+    {
+        let after = After::new(&self.config, &parts, None);
+        let request = Request::from_parts(parts, body.replay());
+        let response = self.inner.oneshot(request).await?;
+        Ok(after.settle(response).await)
+    }
+
+    async fn pass_opening<B, R>(
+        self,
+        parts: Parts,
+        body: RequestBody<B>,
+    ) -> Result<Response<ResponseBody<R>>, S::Error>
+    where
+        S: Service<Request<Replay<B>>, Response = Response<R>> + Clone + Send + 'static,
+        S::Future: Send,
+        B: Body<Data = Bytes> + Send + 'static,
+        B::Error: Send,
+        R: Body<Data = Bytes> + Send + 'static,
+        R::Error: Into<BoxError> + Send,
+    {
+        let mut ready = self.inner.clone();
+        ready.ready().await?;
+        let opening = Opening {
+            request: body.bytes(),
+            principal: self.principal,
+            generation: self.config.instance.shared().tenancy(),
+            config: self.config,
+        };
+        let shared = opening.config.instance.shared();
+        // Making it ready may have taken long.
+        let facts = Facts {
+            retiring: shared.is_retiring(),
+            lease: opening.generation.is_some(),
+            ..self.facts
+        };
+        if let Verdict::Refuse(reason, detail) = decide(&facts) {
+            let envelope = Envelope::parse(&opening.request).ok();
+            let rejection = opening.config.reject(reason, detail);
+            return Ok(rejection
+                .answer(envelope.as_ref())
+                .map(ResponseBody::refusal));
+        }
+        let close = closer(self.inner, parts.clone());
+        let response = ready
+            .call(Request::from_parts(parts, body.replay()))
+            .await?;
+        if opens(&response, None) {
+            return Ok(opening.open(response, Some(close)).await);
+        }
+        // No session after all: an error, or a service without sessions.
+        Ok(response.map(|body| ResponseBody::inner(Replay::live(body), None)))
+    }
+
+    async fn pass_owned<B, R>(
+        self,
+        mut ready: S,
+        mut parts: Parts,
+        body: RequestBody<B>,
+        serving: Serving,
+        restorer: Option<Restorer>,
+    ) -> Result<Response<ResponseBody<R>>, S::Error>
+    where
+        S: Service<Request<Replay<B>>, Response = Response<R>>,
+        B: Body<Data = Bytes>,
+        R: Body<Data = Bytes> + Send + 'static,
+        R::Error: Into<BoxError> + Send,
+    {
+        let fence = serving.fence();
+        if restorer.is_some() {
+            parts.extensions.insert(Disposition::Rehydrate { fence });
+        } else if self.config.residency == Residency::Externalized {
+            parts.extensions.insert(Disposition::Owned { fence });
+        }
+        let mut after = After::new(&self.config, &parts, Some(serving));
+        after.request = body.bytes();
+        let response = ready
+            .call(Request::from_parts(parts, body.replay()))
+            .await?;
+        if let Some(restorer) = restorer {
+            restorer.finish(response.status().is_success());
+        }
+        Ok(after.settle(response).await)
+    }
+
+    fn refuse<B: Body, R: Body>(
+        &self,
+        steps: &Steps,
+        body: &RequestBody<B>,
+        reason: Reason,
+        detail: &'static str,
+    ) -> Response<ResponseBody<R>> {
+        let bytes = body.bytes();
+        let envelope = Envelope::parse(&bytes).ok();
+        tracing::debug!(%reason, detail, session = ?steps.id(), "refused");
+        if reason == Reason::SessionNotFound {
+            self.config.instance.shared().counters().count_not_found();
+        }
+        let mut response = self
+            .config
+            .reject(reason, detail)
+            .answer(envelope.as_ref())
+            .map(ResponseBody::refusal);
+        if reason == Reason::SessionReassigned
+            && self.config.owner_hint
+            && let Some(record) = steps.record()
+            && let Ok(owner) = HeaderValue::from_str(record.owner.name())
+        {
+            response.headers_mut().insert(OWNER, owner);
+        }
+        response
+    }
+}

@@ -1,0 +1,102 @@
+//! The planned end of an instance.
+
+use std::{
+    sync::{Arc, PoisonError, atomic::Ordering},
+    time::Duration,
+};
+
+use super::{Instance, Lost, Shared};
+use crate::store::{SessionDirectory, StoreError};
+
+/// How often a retiring instance looks whether its calls have ended.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// What came of [`Instance::retire`].
+#[derive(Debug)]
+#[must_use]
+pub struct Retirement {
+    unfinished: u64,
+    left: Result<(), StoreError>,
+}
+
+impl Retirement {
+    /// How many calls were still running when the grace was over. Their output was cut, since the sessions are
+    /// no longer this instance's.
+    #[must_use]
+    pub fn unfinished_calls(&self) -> u64 {
+        self.unfinished
+    }
+
+    /// Whether the directory has ended the lease; otherwise the lease runs out by itself.
+    ///
+    /// # Errors
+    ///
+    /// What the directory said instead.
+    pub fn lease_ended(&self) -> Result<(), &StoreError> {
+        self.left.as_ref().copied()
+    }
+}
+
+impl Instance {
+    /// Retires with 30 seconds of grace. See [`retire_within`](Self::retire_within).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`retire_within`](Self::retire_within).
+    pub async fn retire(&self) -> Retirement {
+        self.retire_within(Duration::from_secs(30)).await
+    }
+
+    /// Takes no new sessions from now on, lets running calls finish for at most `grace`, then ends the lease.
+    ///
+    /// After it the sessions of this instance are buried or taken over when they are next asked for, at once and
+    /// not after a time-out. Open GET streams are no running calls: they end when the lease does.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped half-way, the instance stays retiring and keeps its lease; call it again to go on.
+    pub async fn retire_within(&self, grace: Duration) -> Retirement {
+        let shared = &self.shared;
+        shared.retiring.store(true, Ordering::Release);
+        shared.changed.notify(usize::MAX);
+        let deadline = tokio::time::Instant::now() + grace;
+        let mut unfinished = shared.running_calls();
+        while unfinished > 0 && tokio::time::Instant::now() < deadline {
+            tokio::time::sleep(LOOK_EVERY).await;
+            unfinished = shared.running_calls();
+        }
+        // Nothing is proven any more before the directory may give it to somebody else.
+        shared.disown();
+        let left = tokio::time::timeout(shared.times.lease, shared.directory.leave(&shared.id))
+            .await
+            .unwrap_or_else(|_| Err(crate::store::StoreErrorKind::TimedOut.into()));
+        if let Err(error) = &left {
+            tracing::warn!(%error, "the directory did not end the lease; it runs out by itself");
+        }
+        Retirement { unfinished, left }
+    }
+}
+
+impl Shared {
+    fn running_calls(&self) -> u64 {
+        let mut calls = 0;
+        self.table.collect(|session| {
+            calls += session.calls();
+            false
+        });
+        calls
+    }
+
+    /// Gives up the lease and every session, for good.
+    fn disown(self: &Arc<Self>) {
+        {
+            let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
+            *left = true;
+            self.deadline.store(0, Ordering::Release);
+        }
+        self.poke();
+        for session in self.table.collect(|_| true) {
+            self.forget(&session, Lost::Retired);
+        }
+    }
+}

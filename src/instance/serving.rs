@@ -1,0 +1,147 @@
+//! One request or body that is being served: the hot path's look in the own table, and the proof it rests on.
+
+use std::{fmt, sync::Arc};
+
+use super::{
+    Shared,
+    table::{Condition, OwnedSession, Running},
+};
+use crate::{clock::Timestamp, session::Fence};
+
+/// Something that runs on a session, counted from admission until it is dropped.
+pub(crate) struct Serving {
+    shared: Arc<Shared>,
+    session: Arc<OwnedSession>,
+    running: Running,
+    seen: Timestamp,
+}
+
+/// What the own table says of a session.
+#[derive(Debug)]
+pub(crate) enum Admission {
+    /// Owned here, and provably.
+    Proven(Serving),
+    /// Owned here, provably, and taken over from another instance that the inner service knew it from.
+    Unrestored(Serving),
+    /// In the table, but the lease has lapsed since it was proven.
+    Unproven,
+    /// In the table, but idle past its limit, or ended with its tombstone still on the way.
+    Over(Arc<OwnedSession>),
+    /// Not in the table.
+    Unknown,
+}
+
+/// Whether what is being served may still be shown to the client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Proof {
+    /// The session is this instance's.
+    Good,
+    /// It is not known whose the session is. Hold on.
+    Doubtful,
+    /// The session is not this instance's any more.
+    Lost,
+}
+
+impl Shared {
+    /// Looks a session up and, if it is in the table, counts the request as running on it.
+    pub(crate) fn admit(self: &Arc<Self>, id: &str, running: Running) -> Admission {
+        match self.table.get(id) {
+            Some(session) => self.admit_to(session, running),
+            None => Admission::Unknown,
+        }
+    }
+
+    /// As [`admit`](Self::admit), for a session at hand.
+    pub(crate) fn admit_to(
+        self: &Arc<Self>,
+        session: Arc<OwnedSession>,
+        running: Running,
+    ) -> Admission {
+        // Counted first: from here on the keeper will not find the session quiet and end it.
+        let (condition, busy) = session.enter(running);
+        let mut serving = Serving {
+            shared: Arc::clone(self),
+            session,
+            running,
+            seen: Timestamp::ORIGIN,
+        };
+        match condition {
+            Condition::Lost => return Admission::Unknown,
+            Condition::Ended => return Admission::Over(Arc::clone(&serving.session)),
+            Condition::Good | Condition::Unrestored => {}
+        }
+        let (generation, deadline) = self.lease();
+        let now = self.now();
+        let kept = self
+            .retention()
+            .is_none_or(|kept| serving.session.is_kept(now, kept));
+        if serving.session.generation() != generation || now >= deadline || !kept {
+            return Admission::Unproven;
+        }
+        if let Some(limit) = self.times.idle_limit
+            && !busy
+            && serving.session.is_idle(now, limit)
+        {
+            return Admission::Over(Arc::clone(&serving.session));
+        }
+        serving.session.active_at(now);
+        serving.seen = now;
+        if condition == Condition::Unrestored {
+            Admission::Unrestored(serving)
+        } else {
+            Admission::Proven(serving)
+        }
+    }
+}
+
+impl Serving {
+    /// Looks at the proof again.
+    pub(crate) fn proof(&mut self) -> Proof {
+        let (mut generation, mut deadline) = self.shared.lease();
+        loop {
+            let now = self.shared.now();
+            if self.session.generation() == generation && now < deadline {
+                self.seen = now;
+                return Proof::Good;
+            }
+            // The lease may have been extended since it was read; nobody would wake a body that missed it.
+            let again = self.shared.lease();
+            if again == (generation, deadline) {
+                break;
+            }
+            (generation, deadline) = again;
+        }
+        match self.session.condition() {
+            Condition::Lost => Proof::Lost,
+            _ => Proof::Doubtful,
+        }
+    }
+
+    /// The grant that this is served under.
+    pub(crate) fn fence(&self) -> Fence {
+        self.session.fence()
+    }
+
+    pub(crate) fn session(&self) -> &Arc<OwnedSession> {
+        &self.session
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        self.session.exit(self.running, self.seen);
+    }
+}
+
+impl fmt::Debug for Serving {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Serving")
+            .field("session", &self.session.id)
+            .field("running", &self.running)
+            .finish_non_exhaustive()
+    }
+}

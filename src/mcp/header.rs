@@ -1,0 +1,14 @@
+//! Names of the headers that the layers read and write.
+
+use http::HeaderName;
+
+/// `Mcp-Session-Id`, MCP 2025-03-26 to 2025-11-25.
+pub const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
+/// `MCP-Protocol-Version`, MCP 2025-06-18 and later.
+pub const PROTOCOL_VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
+/// `Mcp-Method`, MCP 2026-07-28: the JSON-RPC method, on every POST.
+pub const METHOD: HeaderName = HeaderName::from_static("mcp-method");
+/// Carries the [`Reason`](crate::rejection::Reason) of a refusal, for edges and dashboards.
+pub const REASON: HeaderName = HeaderName::from_static("mcp-guard-reason");
+/// Carries the name of the owner of a session that was reassigned, when the layer is told to say it.
+pub const OWNER: HeaderName = HeaderName::from_static("mcp-guard-owner");

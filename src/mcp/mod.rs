@@ -1,0 +1,15 @@
+//! The protocol on the wire, pure: bytes in, facts out.
+//!
+//! Nothing here reads a socket or a clock. Parsers borrow from their input, take hostile input for what it is and
+//! return an error for it; none of them panics.
+
+mod effect;
+mod envelope;
+mod era;
+pub mod header;
+mod sse;
+
+pub use effect::{Effect, ToolEffects, method_effect};
+pub use envelope::{Envelope, EnvelopeError, EnvelopeErrorKind, Id, Message, MessageKind};
+pub use era::{Era, MODERN_SINCE, is_modern_version};
+pub(crate) use sse::EventReader;
