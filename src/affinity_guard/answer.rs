@@ -23,18 +23,33 @@ pub(super) struct Answer {
     pub(super) result: Option<Value>,
 }
 
+#[derive(Deserialize)]
+struct Message {
+    id: Option<Box<RawValue>>,
+    result: Option<Value>,
+    error: Option<Value>,
+}
+
 impl Answer {
-    fn parse(message: &[u8]) -> Option<Self> {
-        #[derive(Deserialize)]
-        struct Response {
-            id: Box<RawValue>,
-            result: Option<Value>,
-            error: Option<Value>,
+    fn parse(text: &[u8]) -> Option<Self> {
+        if !text.trim_ascii_start().starts_with(b"[") {
+            return Self::of(serde_json::from_slice(text).ok()?);
         }
-        let response: Response = serde_json::from_slice(message).ok()?;
-        (response.result.is_some() != response.error.is_some()).then_some(Self {
-            id: response.id,
-            result: response.result,
+        // The answer to a batch: the one that opens the session, if there is one.
+        let batch: Vec<Message> = serde_json::from_slice(text).ok()?;
+        let mut answers: Vec<_> = batch.into_iter().filter_map(Self::of).collect();
+        let opens = |answer: &Self| {
+            let result = answer.result.as_ref();
+            result.is_some_and(|result| result.get("protocolVersion").is_some())
+        };
+        let at = answers.iter().position(opens).unwrap_or(0);
+        (at < answers.len()).then(|| answers.swap_remove(at))
+    }
+
+    fn of(message: Message) -> Option<Self> {
+        (message.result.is_some() != message.error.is_some()).then_some(Self {
+            id: message.id?,
+            result: message.result,
         })
     }
 }

@@ -70,6 +70,13 @@ impl<R: Body> ResponseBody<R> {
     }
 }
 
+/// An empty body, for layers outside that answer in this one's place, as tower-http's time-out does.
+impl<R: Body> Default for ResponseBody<R> {
+    fn default() -> Self {
+        Self::refusal(Bytes::new())
+    }
+}
+
 impl Guard {
     /// Ready when a frame may be let out: `Ok` while the session is proven, `Err` once it is lost.
     fn poll_proof(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), SessionLost>> {

@@ -71,7 +71,7 @@ impl InstanceBuilder {
 
     /// How long the directory believes in this instance after its last heartbeat. Default 15 seconds.
     ///
-    /// It is also how long the sessions of a crashed instance are answered 503 before they are given up.
+    /// It is also how long the sessions of a crashed instance are answered 409 before they are given up.
     pub fn with_lease(mut self, lease: Duration) -> Self {
         self.lease = lease;
         self

@@ -1,0 +1,105 @@
+//! Incidents that MCP sessions have on more than one instance, run on real servers over real sockets, each
+//! unguarded and guarded: `cargo run --release --example incidents [-- [--json] [NAME]...]`.
+
+mod client;
+mod edge;
+mod notebook;
+mod permissive;
+mod pod;
+mod rehash;
+mod report;
+mod ring;
+
+use std::process::ExitCode;
+
+use futures_util::future::BoxFuture;
+
+use report::{Report, Variant, print_json, print_table};
+
+type Error = Box<dyn std::error::Error + Send + Sync>;
+
+struct Incident {
+    name: &'static str,
+    about: &'static str,
+    run: fn(Variant) -> BoxFuture<'static, Result<Report, Error>>,
+}
+
+const INCIDENTS: &[Incident] = &[Incident {
+    name: "rehash",
+    about: "two of six instances crash and their sessions land on instances that never saw them",
+    run: |variant| Box::pin(rehash::run(variant)),
+}];
+
+struct Options {
+    json: bool,
+    chosen: Vec<&'static Incident>,
+}
+
+fn options(args: impl Iterator<Item = String>) -> Result<Options, String> {
+    let mut options = Options {
+        json: false,
+        chosen: Vec::new(),
+    };
+    for arg in args {
+        if arg == "--json" {
+            options.json = true;
+        } else if let Some(incident) = INCIDENTS.iter().find(|incident| incident.name == arg) {
+            options.chosen.push(incident);
+        } else {
+            let names: Vec<_> = INCIDENTS.iter().map(|incident| incident.name).collect();
+            let names = names.join(", ");
+            return Err(format!(
+                "unknown incident or option '{arg}'; the incidents are: {names}; the option is --json"
+            ));
+        }
+    }
+    if options.chosen.is_empty() {
+        options.chosen = INCIDENTS.iter().collect();
+    }
+    Ok(options)
+}
+
+/// Runs one incident in both variants and says whether each behaved as its variant must.
+async fn run(incident: &Incident, json: bool) -> Result<bool, Error> {
+    eprintln!("{}: {}", incident.name, incident.about);
+    let mut reports = Vec::new();
+    for variant in [Variant::Unguarded, Variant::Guarded] {
+        let report = (incident.run)(variant).await?;
+        if json {
+            print_json(incident.name, &report)?;
+        }
+        reports.push(report);
+    }
+    if !json {
+        print_table(incident.name, incident.about, &reports);
+    }
+    for report in &reports {
+        for broken in &report.broken {
+            eprintln!("{} {}: BROKEN: {broken}", incident.name, report.variant);
+        }
+    }
+    Ok(reports.iter().all(|report| report.broken.is_empty()))
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let options = match options(std::env::args().skip(1)) {
+        Ok(options) => options,
+        Err(error) => {
+            eprintln!("{error}");
+            return ExitCode::from(2);
+        }
+    };
+    let mut code = ExitCode::SUCCESS;
+    for incident in options.chosen {
+        match run(incident, options.json).await {
+            Ok(true) => {}
+            Ok(false) => code = ExitCode::FAILURE,
+            Err(error) => {
+                eprintln!("{}: {error}", incident.name);
+                code = ExitCode::FAILURE;
+            }
+        }
+    }
+    code
+}
