@@ -1,4 +1,57 @@
-//! x
+//! Tower layers that keep MCP Streamable HTTP sessions truthful when a server runs on more than one instance.
+//!
+//! An MCP client calls `initialize`, gets an `Mcp-Session-Id` and goes on with it. On one process that works. On
+//! several behind a load balancer it fails *silently*: a request lands on an instance that never saw the session
+//! and is answered 200 from a fresh, empty one. The layers of this crate stand in front of any MCP service and
+//! refuse what would break an invariant, each refusal truthful, explicit and machine-readable.
+//!
+//! One sentence runs through all of it: **unknown is never treated as absent.** A time-out, an expired lease, a lost
+//! record, an unreachable store: each is *unknown*, and unknown is refused.
+//!
+//! ```
+//! use axum::Router;
+//! use mcp_session_guard::{
+//!     affinity_guard::AffinityGuardLayer, instance::Instance, store::MemoryStore,
+//! };
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let mcp = tower::service_fn(|_: axum::extract::Request| async {
+//! #     Ok::<_, std::convert::Infallible>(axum::response::Response::<axum::body::Body>::default())
+//! # });
+//! let instance = Instance::builder("pod-7").join(MemoryStore::new())?;
+//! let guarded: Router = Router::new()
+//!     .route_service("/mcp", mcp)
+//!     .layer(AffinityGuardLayer::new(instance.clone()));
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Where things are
+//!
+//! | module | what lives there |
+//! | --- | --- |
+//! | [`affinity_guard`] | the layer that proves who owns a session before it is served, and its verdict table |
+//! | [`instance`] | this process among its peers: epoch, lease, own table, readiness, the planned end |
+//! | [`store`] | the [`SessionDirectory`](store::SessionDirectory) that instances share, its contract, its back ends |
+//! | [`session`] | what a session is: id, owner, fence, what was negotiated, for whom |
+//! | [`mcp`] | the protocol on the wire, pure: era, JSON-RPC envelope, effects, header names |
+//! | [`rejection`] | how a layer says no: reason, status, JSON-RPC error |
+//! | [`body`] | bodies that were looked into and are handed on as if they had not been |
+//! | [`clock`] | the suspend-proof clock that leases are counted on |
+//!
+//! # Stacking order
+//!
+//! Outermost first: tracing, CORS and compression; whatever authenticates; the affinity guard; the MCP service. The
+//! guard reads `Mcp-Session-Id` as the client sent it and registers it as the service minted it, so nothing between
+//! the two may change it.
+//!
+//! # Features
+//!
+//! - `test-util`: the contract suites that a back end of your own runs, and what tests need to make the embedded
+//!   store lose its memory.
+
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 pub mod affinity_guard;
 pub mod body;
 pub mod clock;

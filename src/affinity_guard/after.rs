@@ -18,6 +18,7 @@ use crate::{
     instance::{Lost, Proof, Serving},
     mcp::Envelope,
     rejection::Reason,
+    session::Principal,
 };
 
 /// A request that was dispatched.
@@ -25,6 +26,8 @@ pub(super) struct After {
     config: Arc<Config>,
     serving: Option<Serving>,
     kind: Kind,
+    /// For whom a session would be opened.
+    pub(super) principal: Option<Principal>,
     /// Its body, if the guard has read it.
     pub(super) request: Bytes,
 }
@@ -47,23 +50,18 @@ impl After {
             config: Arc::clone(config),
             serving,
             kind,
+            principal: None,
             request: Bytes::new(),
         }
     }
 
-    /// Lets the answer out, if nothing is in its way.
-    pub(super) fn at_once<R: Body>(
-        mut self,
-        response: Response<R>,
-    ) -> Result<Response<ResponseBody<R>>, (Self, Response<R>)> {
+    /// Whether nothing is in the way of the answer.
+    pub(super) fn is_plain<R>(&mut self, response: &Response<R>) -> bool {
         let proven = self
             .serving
             .as_mut()
             .is_none_or(|serving| serving.proof() == Proof::Good);
-        if proven && !self.opens(&response) && !self.ends(&response) {
-            return Ok(self.let_out(response));
-        }
-        Err((self, response))
+        proven && !self.opens(response) && !self.ends(response)
     }
 
     /// Lets the answer out when it may be.
@@ -82,10 +80,14 @@ impl After {
         if self.opens(&response) {
             // Nobody asked for one, but here it is: no request may carry an id that the directory has not seen.
             let generation = self.config.instance.shared().tenancy();
+            let presented = self.serving.as_ref().map(Serving::session);
             let opening = Opening {
+                principal: match presented {
+                    Some(session) => session.terms.principal.clone(),
+                    None => self.principal,
+                },
                 config: self.config,
                 request: self.request,
-                principal: None,
                 generation,
             };
             return opening.open(response, None).await;
@@ -93,7 +95,7 @@ impl After {
         self.let_out(response)
     }
 
-    fn let_out<R: Body>(self, response: Response<R>) -> Response<ResponseBody<R>> {
+    pub(super) fn let_out<R: Body>(self, response: Response<R>) -> Response<ResponseBody<R>> {
         response.map(|body| ResponseBody::inner(Replay::live(body), self.serving))
     }
 

@@ -68,13 +68,13 @@ where
             match state.as_mut().project() {
                 StateProjection::Direct { inner, after } => {
                     let response = ready!(inner.poll(cx))?;
-                    let after = after.take().expect("polled after completion");
-                    match after.at_once(response) {
-                        Ok(response) => return Poll::Ready(Ok(response)),
-                        Err((after, response)) => state.set(State::Slow {
-                            future: Box::pin(async move { Ok(after.settle(response).await) }),
-                        }),
+                    let mut after = after.take().expect("polled after completion");
+                    if after.is_plain(&response) {
+                        return Poll::Ready(Ok(after.let_out(response)));
                     }
+                    state.set(State::Slow {
+                        future: Box::pin(async move { Ok(after.settle(response).await) }),
+                    });
                 }
                 StateProjection::Slow { future } => return future.as_mut().poll(cx),
             }

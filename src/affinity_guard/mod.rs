@@ -53,6 +53,7 @@ mod after;
 mod answer;
 mod body;
 #[cfg(not(feature = "test-util"))]
+#[allow(unreachable_pub, reason = "public for the model that explores it")]
 mod decide;
 #[cfg(feature = "test-util")]
 #[doc(hidden)]

@@ -73,27 +73,32 @@ where
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let (mut parts, body) = request.into_parts();
-        let direct = |service: &mut Self, parts, body, serving| {
-            let after = After::new(&service.config, &parts, serving);
+        let direct = |service: &mut Self, parts, body, serving, principal| {
+            let mut after = After::new(&service.config, &parts, serving);
+            after.principal = principal;
             let request = Request::from_parts(parts, Replay::live(body));
             ResponseFuture::direct(service.inner.call(request), after)
         };
         if parts.method == Method::OPTIONS || parts.method == Method::HEAD {
-            return direct(self, parts, body, None);
+            return direct(self, parts, body, None, None);
         }
         let seen = Seen::of(&self.config, &parts);
         match (decide(&seen.facts), seen.serving) {
-            (Verdict::Pass, _) => direct(self, parts, body, None),
+            (Verdict::Pass, _) => {
+                let principal = owned(seen.principal);
+                direct(self, parts, body, None, principal)
+            }
             (Verdict::PassBare, _) => {
+                let principal = owned(seen.principal);
                 parts.headers.remove(SESSION_ID);
-                direct(self, parts, body, None)
+                direct(self, parts, body, None, principal)
             }
             (Verdict::PassOwned, Some(serving)) => {
                 if self.config.residency == Residency::Externalized {
                     let fence = serving.fence();
                     parts.extensions.insert(Disposition::Owned { fence });
                 }
-                direct(self, parts, body, Some(serving))
+                direct(self, parts, body, Some(serving), None)
             }
             // The rest may wait: for a body, for the directory. The inner service that was made ready is given up
             // meanwhile, for it may hold a permit.
@@ -105,12 +110,16 @@ where
                     inner,
                     facts: seen.facts,
                     id: seen.id.map(SessionId::from_checked),
-                    principal: seen.principal.map(|subject| Principal::new(&*subject)),
+                    principal: owned(seen.principal),
                 };
                 ResponseFuture::slow(Box::pin(slow.run(parts, body)))
             }
         }
     }
+}
+
+fn owned(principal: Option<Cow<'_, str>>) -> Option<Principal> {
+    principal.map(|subject| Principal::new(&*subject))
 }
 
 /// What a request's head and the own table say.
@@ -172,7 +181,10 @@ pub(super) fn local(
     let (serving, restored) = match admission {
         Admission::Proven(serving) => (serving, true),
         Admission::Unrestored(serving) => (serving, false),
-        Admission::Unproven => return (Local::Unproven, None),
+        Admission::Unproven => {
+            config.instance.shared().poke();
+            return (Local::Unproven, None);
+        }
         Admission::Over(_) => return (Local::Over, None),
         Admission::Unknown => return (Local::Unknown, None),
     };

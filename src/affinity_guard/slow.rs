@@ -187,7 +187,9 @@ impl<S> Slow<S> {
         R: Body<Data = Bytes> + Send + 'static,
         R::Error: Into<BoxError> + Send,
     {
-        let after = After::new(&self.config, &parts, None);
+        let mut after = After::new(&self.config, &parts, None);
+        after.principal = self.principal;
+        after.request = body.bytes();
         let request = Request::from_parts(parts, body.replay());
         let response = self.inner.oneshot(request).await?;
         Ok(after.settle(response).await)

@@ -56,15 +56,18 @@ impl Keeper {
             if shared.has_left() {
                 return;
             }
+            // A directory may grant less than was asked for.
+            let period = self.times.heartbeat.min(self.tenure.lease() / 3);
             let wait = match self.beat(&shared).await {
-                Ok(()) => self.times.heartbeat,
+                Ok(()) => period,
                 Err(error) => {
                     tracing::debug!(%error, "heartbeat failed");
-                    self.times.heartbeat / 4
+                    period / 4
                 }
             };
-            // Not while holding the instance.
+            // Not while holding the instance; and requests in doubt, however many, wake it no more often than this.
             drop(shared);
+            tokio::time::sleep(period / 20).await;
             let _ = tokio::time::timeout(wait, self.poke.notified()).await;
         }
     }

@@ -6,11 +6,20 @@ mod keeper;
 mod retire;
 mod serving;
 mod table;
+#[cfg_attr(
+    not(feature = "test-util"),
+    allow(
+        unreachable_pub,
+        dead_code,
+        reason = "public for the model that explores it"
+    )
+)]
 mod tenure;
 
 use std::{
     collections::VecDeque,
     fmt,
+    panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -146,7 +155,6 @@ const MAX_TOMBSTONES: usize = 65_536;
 
 impl Instance {
     /// Begins an instance with a name for people. The name proves nothing; see [`InstanceId`].
-    #[must_use]
     pub fn builder(name: impl Into<Arc<str>>) -> InstanceBuilder {
         InstanceBuilder::new(name.into())
     }
@@ -299,7 +307,11 @@ impl Shared {
             let fence = session.fence();
             tracing::debug!(session = ?session.id, %fence, ?why, "session lost");
             if let Some(hook) = &self.hook {
-                hook(&session.id, fence, why);
+                // A hook that panics must not take the heartbeats along.
+                let told = catch_unwind(AssertUnwindSafe(|| hook(&session.id, fence, why)));
+                if told.is_err() {
+                    tracing::error!("the hook for lost sessions panicked");
+                }
             }
         }
     }

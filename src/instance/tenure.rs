@@ -136,7 +136,9 @@ impl Tenure {
     }
 
     fn extend(&mut self, sent: Timestamp, now: Timestamp, lease: Duration) {
-        let deadline = sent.after(lease.saturating_sub(self.margin));
+        // A directory that grants less than was asked for must not be left with nothing but the margin.
+        let margin = self.margin.min(lease / 4);
+        let deadline = sent.after(lease.saturating_sub(margin));
         if now < deadline {
             self.deadline = self.deadline.max(Some(deadline));
         }

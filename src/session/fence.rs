@@ -31,6 +31,7 @@ impl Incarnation {
     }
 
     /// An incarnation that begins at `now` and is above this one even if the wall clock ran back.
+    #[cfg_attr(not(any(test, feature = "test-util")), allow(dead_code))]
     #[must_use]
     pub(crate) fn successor(self, now: u64, nonce: u64) -> Self {
         Self::new(now.max(self.began.saturating_add(1)), nonce)

@@ -222,9 +222,10 @@ async fn what_the_directory_forgot_for_good_is_dropped_and_not_registered_again(
     let stage = Stage::set();
     let lost = Arc::new(Mutex::new(Vec::new()));
     let log = Arc::clone(&lost);
-    let builder = stage
-        .builder("a")
-        .on_lost(move |_, _, why| log.lock().unwrap().push(why));
+    let builder = stage.builder("a").on_lost(move |_, _, why| {
+        log.lock().unwrap().push(why);
+        panic!("in the user's hook");
+    });
     let owner = Node::built(&stage, builder, "a", |layer| layer).await;
     let id = owner.open().await;
     owner.directory.set_all(DOWN);
@@ -237,6 +238,9 @@ async fn what_the_directory_forgot_for_good_is_dropped_and_not_registered_again(
         (404, "session_not_found")
     );
     assert_eq!(*lost.lock().unwrap(), [Lost::Absent]);
+    // Whatever the hook did, the heartbeats go on.
+    tokio::time::sleep(LEASE * 2).await;
+    assert!(owner.instance.is_ready());
     assert_eq!(owner.directory.take_calls("register"), 1);
 }
 

@@ -394,6 +394,26 @@ async fn another_principal_is_told_what_an_unknown_session_is_told() {
         node.send(by(post(Some(&id), CALL), "ann")).await.status,
         409
     );
+    // Bound all the same when the request that opened it said that it was something else.
+    let mut lying = by(modern(post(None, INITIALIZE)), "ann");
+    let lie = HeaderValue::from_static("tools/call");
+    lying.headers_mut().insert("mcp-method", lie);
+    let hidden = owner.send(lying).await.session().to_owned();
+    assert_eq!(
+        owner
+            .send(by(post(Some(&hidden), CALL), "ann"))
+            .await
+            .status,
+        200
+    );
+    assert_eq!(
+        owner
+            .send(by(post(Some(&hidden), CALL), "eve"))
+            .await
+            .status,
+        404
+    );
+    assert_eq!(owner.send(post(Some(&hidden), CALL)).await.status, 404);
     assert_eq!(
         owner.send(by(post(Some(&id), CALL), "ann")).await.status,
         200

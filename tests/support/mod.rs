@@ -1,7 +1,7 @@
 //! What the tests of several layers share: a stage with paused time, a directory that fails to order, and an inner
 //! service that remembers what it was asked.
 
-#![allow(dead_code, reason = "each test uses its part")]
+#![allow(dead_code, unreachable_pub, reason = "each test uses its part")]
 
 pub mod directory;
 pub mod inner;

@@ -153,10 +153,11 @@ pub async fn rule_06_a_take_over_raises_the_fence_and_happens_once<H: DirectoryH
     let old = stage.open(&id, EXTERNALIZED).await;
     stage.alice_lapses().await;
     stage.join(&carol).await;
-    let (one, other) = futures_util::join!(
+    let (one, other) = futures_util::future::join(
         stage.take_over(&id, old, &stage.bob),
         stage.take_over(&id, old, &carol),
-    );
+    )
+    .await;
     let (owner, fence) = match (one, other) {
         (TakeOver::Taken(fence), TakeOver::Lost) => (&stage.bob, fence),
         (TakeOver::Lost, TakeOver::Taken(fence)) => (&carol, fence),
@@ -244,7 +245,10 @@ pub async fn rule_08_retention_slides_with_touches<H: DirectoryHarness>() {
     for _ in 0..3 {
         stage.harness.pass(LEASE - MOMENT).await;
         stage.directory().heartbeat(&stage.alice).await.unwrap();
-        let gone = stage.directory().touch(&stage.alice, &[id.clone()]).await;
+        let gone = stage
+            .directory()
+            .touch(&stage.alice, std::slice::from_ref(&id))
+            .await;
         assert!(gone.unwrap().is_empty());
     }
     assert_eq!(stage.owner(&id).await.owner, stage.alice);
@@ -329,7 +333,10 @@ pub async fn rule_11_the_old_fence_is_worth_nothing_after_a_take_over<H: Directo
     assert_eq!(stage.directory().bury(&id, old).await.unwrap(), Bury::Lost);
     let ended = stage.directory().terminate(&id, Some(old)).await;
     assert_eq!(ended.unwrap(), Terminated::Fenced);
-    let gone = stage.directory().touch(&stage.alice, &[id.clone()]).await;
+    let gone = stage
+        .directory()
+        .touch(&stage.alice, std::slice::from_ref(&id))
+        .await;
     assert_eq!(gone.unwrap(), std::slice::from_ref(&id));
     assert_eq!(stage.owner(&id).await.owner, stage.bob);
 }

@@ -149,7 +149,10 @@ pub async fn recovering_forgotten_is_not_gone<H: DirectoryHarness>() {
     let id = session("s");
     let fence = stage.open(&id, PINNED).await;
     stage.harness.lose_memory().await;
-    let gone = stage.directory().touch(&stage.alice, &[id.clone()]).await;
+    let gone = stage
+        .directory()
+        .touch(&stage.alice, std::slice::from_ref(&id))
+        .await;
     assert!(gone.unwrap().is_empty());
     // Nor may a fence end what is not known; the owner tries again after its claim.
     let ended = stage.directory().terminate(&id, Some(fence)).await;

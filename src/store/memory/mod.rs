@@ -1,6 +1,14 @@
 //! The embedded store: everything in this process, bounded.
 
 mod directory;
+#[cfg_attr(
+    not(feature = "test-util"),
+    allow(
+        unreachable_pub,
+        dead_code,
+        reason = "public for the model that explores it"
+    )
+)]
 mod state;
 
 use std::{
@@ -9,6 +17,7 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
+#[cfg_attr(not(feature = "test-util"), allow(unreachable_pub))]
 pub use state::DirectoryState;
 
 use crate::{
