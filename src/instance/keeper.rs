@@ -56,9 +56,10 @@ impl Keeper {
             if shared.has_left() {
                 return;
             }
+            let beaten = self.beat(&shared).await;
             // A directory may grant less than was asked for.
             let period = self.times.heartbeat.min(self.tenure.lease() / 3);
-            let wait = match self.beat(&shared).await {
+            let wait = match beaten {
                 Ok(()) => period,
                 Err(error) => {
                     tracing::debug!(%error, "heartbeat failed");
