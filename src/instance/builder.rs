@@ -14,7 +14,11 @@ use event_listener::Event;
 use tokio::sync::Notify;
 
 use super::{
-    Instance, Lost, LostHook, Shared, Times, figures::Counters, keeper::Keeper, table::OwnTable,
+    Instance, Lost,
+    figures::Counters,
+    keeper::Keeper,
+    shared::{LostHook, Shared, Times},
+    table::OwnTable,
     tenure::Tenure,
 };
 use crate::{

@@ -8,7 +8,12 @@ use std::{
 
 use tokio::sync::Notify;
 
-use super::{Lost, Shared, Times, table::OwnedSession, tenure::Tenure};
+use super::{
+    Lost,
+    owned::OwnedSession,
+    shared::{Shared, Times},
+    tenure::Tenure,
+};
 use crate::{
     clock::Timestamp,
     session::SessionId,

@@ -4,7 +4,7 @@ use std::{fmt, sync::Arc};
 
 use super::{
     Shared,
-    table::{Condition, OwnedSession, Running},
+    owned::{Condition, OwnedSession, Running},
 };
 use crate::{clock::Timestamp, session::Fence};
 

@@ -4,13 +4,16 @@
 //! that stands twice in any object is refused (RFC 8259 leaves it open which one counts), and so are ids that are
 //! neither string nor number nor null, and nesting deeper than the limit.
 
-use std::{borrow::Cow, collections::HashSet, fmt};
+mod error;
+mod strict;
 
-use serde::{
-    Deserialize, Deserializer,
-    de::{DeserializeSeed, MapAccess, SeqAccess, Visitor},
-};
+use std::{borrow::Cow, fmt};
+
+use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
+
+pub use self::error::{EnvelopeError, EnvelopeErrorKind};
+use self::strict::check_strictly;
 
 use super::is_modern_version;
 
@@ -292,166 +295,6 @@ fn string(raw: &RawValue) -> Option<Cow<'_, str>> {
 fn from_text<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, EnvelopeError> {
     serde_json::from_str(text).map_err(|_| EnvelopeErrorKind::NotJson.into())
 }
-
-/// Walks the whole text once: valid JSON, no deeper than the limit, no member twice in one object.
-fn check_strictly(text: &str) -> Result<(), EnvelopeError> {
-    let mut broken = None;
-    let mut json = serde_json::Deserializer::from_str(text);
-    let walked = Strict {
-        depth: Envelope::MAX_DEPTH,
-        broken: &mut broken,
-    }
-    .deserialize(&mut json)
-    .and_then(|()| json.end());
-    match (walked, broken) {
-        (Ok(()), _) => Ok(()),
-        (Err(_), Some(kind)) => Err(kind.into()),
-        (Err(_), None) => Err(EnvelopeErrorKind::NotJson.into()),
-    }
-}
-
-struct Strict<'k> {
-    depth: usize,
-    broken: &'k mut Option<EnvelopeErrorKind>,
-}
-
-impl Strict<'_> {
-    fn refuse<E: serde::de::Error>(&mut self, kind: EnvelopeErrorKind) -> E {
-        *self.broken = Some(kind);
-        E::custom(kind)
-    }
-
-    fn deeper<E: serde::de::Error>(&mut self) -> Result<usize, E> {
-        match self.depth.checked_sub(1) {
-            Some(depth) => Ok(depth),
-            None => Err(self.refuse(EnvelopeErrorKind::TooDeep)),
-        }
-    }
-}
-
-impl<'de> DeserializeSeed<'de> for Strict<'_> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        deserializer.deserialize_any(self)
-    }
-}
-
-impl<'de> Visitor<'de> for Strict<'_> {
-    type Value = ();
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("JSON")
-    }
-
-    fn visit_bool<E>(self, _: bool) -> Result<(), E> {
-        Ok(())
-    }
-    fn visit_i64<E>(self, _: i64) -> Result<(), E> {
-        Ok(())
-    }
-    fn visit_u64<E>(self, _: u64) -> Result<(), E> {
-        Ok(())
-    }
-    fn visit_f64<E>(self, _: f64) -> Result<(), E> {
-        Ok(())
-    }
-    fn visit_str<E>(self, _: &str) -> Result<(), E> {
-        Ok(())
-    }
-    fn visit_unit<E>(self) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(mut self, mut seq: A) -> Result<(), A::Error> {
-        let depth = self.deeper()?;
-        let broken = &mut *self.broken;
-        while seq
-            .next_element_seed(Strict {
-                depth,
-                broken: &mut *broken,
-            })?
-            .is_some()
-        {}
-        Ok(())
-    }
-
-    fn visit_map<A: MapAccess<'de>>(mut self, mut map: A) -> Result<(), A::Error> {
-        #[derive(Deserialize, PartialEq, Eq, Hash)]
-        struct Key<'a>(#[serde(borrow)] Cow<'a, str>);
-        let depth = self.deeper()?;
-        let mut seen = HashSet::new();
-        while let Some(key) = map.next_key::<Key<'de>>()? {
-            if !seen.insert(key) {
-                return Err(self.refuse(EnvelopeErrorKind::DuplicateMember));
-            }
-            map.next_value_seed(Strict {
-                depth,
-                broken: &mut *self.broken,
-            })?;
-        }
-        Ok(())
-    }
-}
-
-/// Why a body is no JSON-RPC envelope.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct EnvelopeError {
-    kind: EnvelopeErrorKind,
-}
-
-/// The kinds of [`EnvelopeError`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum EnvelopeErrorKind {
-    /// Not JSON in UTF-8.
-    NotJson,
-    /// JSON, but no JSON-RPC 2.0 message.
-    NotJsonRpc,
-    /// An id that is neither string nor number nor null.
-    Id,
-    /// A batch that is empty or larger than [`Envelope::MAX_BATCH`].
-    BatchSize,
-    /// A member that stands twice in one object.
-    DuplicateMember,
-    /// Nested deeper than [`Envelope::MAX_DEPTH`].
-    TooDeep,
-}
-
-impl EnvelopeError {
-    /// What is wrong.
-    #[must_use]
-    pub fn kind(&self) -> EnvelopeErrorKind {
-        self.kind
-    }
-}
-
-impl From<EnvelopeErrorKind> for EnvelopeError {
-    fn from(kind: EnvelopeErrorKind) -> Self {
-        Self { kind }
-    }
-}
-
-impl fmt::Display for EnvelopeErrorKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::NotJson => "the body is not JSON",
-            Self::NotJsonRpc => "the body is not a JSON-RPC 2.0 message",
-            Self::Id => "the id is neither a string nor a number",
-            Self::BatchSize => "the batch is empty or too large",
-            Self::DuplicateMember => "an object has a member twice",
-            Self::TooDeep => "the body is nested too deeply",
-        })
-    }
-}
-
-impl fmt::Display for EnvelopeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.kind.fmt(f)
-    }
-}
-
-impl std::error::Error for EnvelopeError {}
 
 #[cfg(test)]
 mod tests;
