@@ -18,11 +18,11 @@ pub enum EnvelopeErrorKind {
     NotJsonRpc,
     /// An id that is neither string nor number nor null.
     Id,
-    /// A batch that is empty or larger than [`Envelope::MAX_BATCH`].
+    /// A batch that is empty or larger than [`Envelope::MAX_BATCH`](super::Envelope::MAX_BATCH).
     BatchSize,
     /// A member that stands twice in one object.
     DuplicateMember,
-    /// Nested deeper than [`Envelope::MAX_DEPTH`].
+    /// Nested deeper than [`Envelope::MAX_DEPTH`](super::Envelope::MAX_DEPTH).
     TooDeep,
 }
 
