@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{Method, Response, request::Parts};
+use http::{Method, Response};
 use http_body::Body;
 use tokio::time::{Instant, timeout_at};
 
@@ -26,10 +26,17 @@ pub(super) struct After {
     config: Arc<Config>,
     serving: Option<Serving>,
     kind: Kind,
+    /// Boxed, since a request at its owner has none of it and every byte here is moved with it.
+    known: Option<Box<Known>>,
+}
+
+/// What is known of a request that went the slow way, or may open a session.
+#[derive(Debug, Default)]
+struct Known {
     /// For whom a session would be opened.
-    pub(super) principal: Option<Principal>,
+    principal: Option<Principal>,
     /// Its body, if the guard has read it.
-    pub(super) request: Bytes,
+    body: Bytes,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,18 +47,25 @@ enum Kind {
 }
 
 impl After {
-    pub(super) fn new(config: &Arc<Config>, parts: &Parts, serving: Option<Serving>) -> Self {
-        let kind = match parts.method {
-            Method::POST => Kind::Post,
-            Method::DELETE => Kind::Delete,
-            _ => Kind::Other,
+    pub(super) fn new(config: &Arc<Config>, method: &Method, serving: Option<Serving>) -> Self {
+        let kind = if method == Method::POST {
+            Kind::Post
+        } else if method == Method::DELETE {
+            Kind::Delete
+        } else {
+            Kind::Other
         };
         Self {
             config: Arc::clone(config),
             serving,
             kind,
-            principal: None,
-            request: Bytes::new(),
+            known: None,
+        }
+    }
+
+    pub(super) fn remember(&mut self, principal: Option<Principal>, body: Bytes) {
+        if principal.is_some() || !body.is_empty() {
+            self.known = Some(Box::new(Known { principal, body }));
         }
     }
 
@@ -80,14 +94,15 @@ impl After {
         if self.opens(&response) {
             // Nobody asked for one, but here it is: no request may carry an id that the directory has not seen.
             let generation = self.config.instance.shared().tenancy();
+            let known = self.known.map(|known| *known).unwrap_or_default();
             let presented = self.serving.as_ref().map(Serving::session);
             let opening = Opening {
                 principal: match presented {
                     Some(session) => session.terms.principal.clone(),
-                    None => self.principal,
+                    None => known.principal,
                 },
                 config: self.config,
-                request: self.request,
+                request: known.body,
                 generation,
             };
             return opening.open(response, None).await;
@@ -143,18 +158,19 @@ impl After {
                 "the instance's lease lapsed while the request ran",
             ),
         };
-        let refused = if self.request.is_empty() && self.kind == Kind::Post {
+        let body = self.known.map(|known| known.body).unwrap_or_default();
+        let refused = if body.is_empty() && self.kind == Kind::Post {
             // At its owner a request's body is not read. Its id is in the answer, if that is there by now.
-            let (parts, body) = response.into_parts();
+            let (parts, answer) = response.into_parts();
             let deadline = Instant::now() + self.config.store_deadline;
             let limit = self.config.body_limit;
-            let (_, answer) = read_answer(&parts.headers, body, limit, deadline).await;
+            let (_, answer) = read_answer(&parts.headers, answer, limit, deadline).await;
             match &answer {
                 Some(answer) => rejection.answer_ids(&[&answer.id], false),
                 None => rejection.answer(None),
             }
         } else {
-            rejection.answer(Envelope::parse(&self.request).ok().as_ref())
+            rejection.answer(Envelope::parse(&body).ok().as_ref())
         };
         refused.map(ResponseBody::refusal)
     }

@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, collections::HashSet, fmt, sync::Arc, time::Duration};
 
-use http::request::Parts;
+use http::{Extensions, HeaderMap, Method, Request, Uri};
 use tower_layer::Layer;
 
 use super::{service::AffinityGuard, steps::Stripes};
@@ -30,7 +30,7 @@ use crate::{
 /// let layer = AffinityGuardLayer::new(instance)
 ///     .with_store_deadline(Duration::from_millis(100))
 ///     .with_refusal_style(RefusalStyle::InBand)
-///     .with_principal(|parts| Some(parts.headers.get("x-user")?.to_str().ok()?.into()))
+///     .with_principal(|head| Some(head.headers.get("x-user")?.to_str().ok()?.into()))
 ///     .stateless_for(SelfContained::new().method("ping").tool("convert_units"));
 /// # Ok(())
 /// # }
@@ -41,7 +41,32 @@ pub struct AffinityGuardLayer {
     config: Arc<Config>,
 }
 
-type PrincipalOf = dyn for<'a> Fn(&'a Parts) -> Option<Cow<'a, str>> + Send + Sync;
+type PrincipalOf = dyn for<'a> Fn(Head<'a>) -> Option<Cow<'a, str>> + Send + Sync;
+
+/// The head of a request, borrowed: what a principal is read from.
+#[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
+pub struct Head<'a> {
+    /// The method.
+    pub method: &'a Method,
+    /// The target.
+    pub uri: &'a Uri,
+    /// The headers.
+    pub headers: &'a HeaderMap,
+    /// What layers outside have attached, the authenticated user for instance.
+    pub extensions: &'a Extensions,
+}
+
+impl<'a> Head<'a> {
+    pub(super) fn of<B>(request: &'a Request<B>) -> Self {
+        Self {
+            method: request.method(),
+            uri: request.uri(),
+            headers: request.headers(),
+            extensions: request.extensions(),
+        }
+    }
+}
 
 /// Shared by every clone of a guard.
 #[derive(Clone)]
@@ -148,11 +173,11 @@ impl AffinityGuardLayer {
     /// Binds each session to the subject that opened it: a user or a tenant, stable over token refreshes. Any
     /// other subject is told that the session does not exist. Default: no binding.
     ///
-    /// Called for each request. Borrow the subject from the request where that is possible; it then costs no
+    /// Called for each request that is not OPTIONS or HEAD. Borrow the subject from the request where that is possible; it then costs no
     /// allocation.
     pub fn with_principal(
         self,
-        principal: impl for<'a> Fn(&'a Parts) -> Option<Cow<'a, str>> + Send + Sync + 'static,
+        principal: impl for<'a> Fn(Head<'a>) -> Option<Cow<'a, str>> + Send + Sync + 'static,
     ) -> Self {
         self.set(|config| config.principal = Some(Arc::new(principal)))
     }

@@ -70,6 +70,6 @@ mod switch;
 pub use body::{BoxError, ResponseBody, SessionLost};
 pub use disposition::Disposition;
 pub use future::ResponseFuture;
-pub use layer::{AffinityGuardLayer, SelfContained};
+pub use layer::{AffinityGuardLayer, Head, SelfContained};
 pub use service::AffinityGuard;
 pub use switch::Switch;

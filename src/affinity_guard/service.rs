@@ -7,7 +7,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use http::{HeaderMap, Method, Request, Response, request::Parts};
+use http::{HeaderMap, Method, Request, Response};
 use http_body::Body;
 use tower_service::Service;
 
@@ -17,7 +17,7 @@ use super::{
     body::{BoxError, ResponseBody},
     decide::{Directory, Facts, Header, Local, Request as Kind, Verdict, decide},
     future::ResponseFuture,
-    layer::Config,
+    layer::{Config, Head},
     slow::Slow,
 };
 use crate::{
@@ -71,34 +71,30 @@ where
         self.inner.poll_ready(cx)
     }
 
-    fn call(&mut self, request: Request<B>) -> Self::Future {
-        let (mut parts, body) = request.into_parts();
-        let direct = |service: &mut Self, parts, body, serving, principal| {
-            let mut after = After::new(&service.config, &parts, serving);
-            after.principal = principal;
-            let request = Request::from_parts(parts, Replay::live(body));
-            ResponseFuture::direct(service.inner.call(request), after)
-        };
-        if parts.method == Method::OPTIONS || parts.method == Method::HEAD {
-            return direct(self, parts, body, None, None);
+    fn call(&mut self, mut request: Request<B>) -> Self::Future {
+        let method = request.method();
+        if method == Method::OPTIONS || method == Method::HEAD {
+            return self.direct(request, None, None);
         }
-        let seen = Seen::of(&self.config, &parts);
+        let seen = Seen::of(&self.config, &request);
         match (decide(&seen.facts), seen.serving) {
             (Verdict::Pass, _) => {
                 let principal = owned(seen.principal);
-                direct(self, parts, body, None, principal)
+                self.direct(request, None, principal)
             }
             (Verdict::PassBare, _) => {
                 let principal = owned(seen.principal);
-                parts.headers.remove(SESSION_ID);
-                direct(self, parts, body, None, principal)
+                request.headers_mut().remove(SESSION_ID);
+                self.direct(request, None, principal)
             }
             (Verdict::PassOwned, Some(serving)) => {
                 if self.config.residency == Residency::Externalized {
                     let fence = serving.fence();
-                    parts.extensions.insert(Disposition::Owned { fence });
+                    request
+                        .extensions_mut()
+                        .insert(Disposition::Owned { fence });
                 }
-                direct(self, parts, body, Some(serving), None)
+                self.direct(request, Some(serving), None)
             }
             // The rest may wait: for a body, for the directory. The inner service that was made ready is given up
             // meanwhile, for it may hold a permit.
@@ -112,9 +108,29 @@ where
                     id: seen.id.map(SessionId::from_checked),
                     principal: owned(seen.principal),
                 };
+                let (parts, body) = request.into_parts();
                 ResponseFuture::slow(Box::pin(slow.run(parts, body)))
             }
         }
+    }
+}
+
+impl<S> AffinityGuard<S> {
+    /// Calls the service that was made ready; nothing was awaited since.
+    fn direct<B, R>(
+        &mut self,
+        request: Request<B>,
+        serving: Option<Serving>,
+        principal: Option<Principal>,
+    ) -> ResponseFuture<S::Future, R, S::Error>
+    where
+        S: Service<Request<Replay<B>>, Response = Response<R>>,
+        B: Body,
+        R: Body,
+    {
+        let mut after = After::new(&self.config, request.method(), serving);
+        after.remember(principal, Bytes::new());
+        ResponseFuture::direct(self.inner.call(request.map(Replay::live)), after)
     }
 }
 
@@ -131,17 +147,21 @@ struct Seen<'a> {
 }
 
 impl<'a> Seen<'a> {
-    fn of(config: &Config, parts: &'a Parts) -> Self {
+    #[inline]
+    fn of<B>(config: &Config, request: &'a Request<B>) -> Self {
         let shared = config.instance.shared();
-        let post = parts.method == Method::POST;
-        let era = era(&parts.headers);
-        let (header, id) = session_header(&parts.headers, config.max_id_len);
-        let principal = config.principal.as_ref().and_then(|of| of(parts));
+        let (method, headers) = (request.method(), request.headers());
+        let era = era(headers);
+        let (header, id) = session_header(headers, config.max_id_len);
+        let principal = config
+            .principal
+            .as_ref()
+            .and_then(|of| of(Head::of(request)));
         let mut seen = Self {
             facts: Facts {
                 header,
                 era,
-                request: request(post, era, &parts.headers),
+                request: kind(method == Method::POST, era, headers),
                 local: Local::Unknown,
                 directory: Directory::NotAsked,
                 retiring: shared.is_retiring(),
@@ -154,8 +174,7 @@ impl<'a> Seen<'a> {
             serving: None,
         };
         if let (Era::Legacy, Some(id)) = (era, id) {
-            let running = running(&parts.method);
-            let admission = shared.admit(id, running);
+            let admission = shared.admit(id, running(method));
             let subject = seen.principal.as_deref();
             (seen.facts.local, seen.serving) = local(config, admission, subject);
         }
@@ -163,6 +182,7 @@ impl<'a> Seen<'a> {
     }
 }
 
+#[inline]
 pub(super) fn running(method: &Method) -> Running {
     if method == Method::GET {
         Running::Stream
@@ -173,6 +193,7 @@ pub(super) fn running(method: &Method) -> Running {
 
 /// What an admission says. A session that was taken over and not yet rehydrated is proven, but its request must
 /// go the slow way, so it comes without a [`Serving`].
+#[inline]
 pub(super) fn local(
     config: &Config,
     admission: Admission,
@@ -194,6 +215,7 @@ pub(super) fn local(
     (Local::Proven, restored.then_some(serving))
 }
 
+#[inline]
 fn era(headers: &HeaderMap) -> Era {
     let mut versions = headers.get_all(PROTOCOL_VERSION).iter();
     match versions.next() {
@@ -208,17 +230,25 @@ fn era(headers: &HeaderMap) -> Era {
     }
 }
 
-fn request(post: bool, era: Era, headers: &HeaderMap) -> Kind {
+#[inline]
+fn kind(post: bool, era: Era, headers: &HeaderMap) -> Kind {
     if !post {
         return Kind::Bodyless;
     }
     // A modern client names its method, and one that names another than `initialize` needs no look into its body.
-    match (era, headers.get(METHOD)) {
-        (Era::Modern, Some(method)) if method != "initialize" => Kind::Other,
+    match era {
+        Era::Modern
+            if headers
+                .get(METHOD)
+                .is_some_and(|method| method != "initialize") =>
+        {
+            Kind::Other
+        }
         _ => Kind::Unread,
     }
 }
 
+#[inline]
 fn session_header(headers: &HeaderMap, max_len: usize) -> (Header, Option<&str>) {
     let mut values = headers.get_all(SESSION_ID).iter();
     let Some(first) = values.next() else {
@@ -226,7 +256,7 @@ fn session_header(headers: &HeaderMap, max_len: usize) -> (Header, Option<&str>)
     };
     // Proxies may join repeated headers with a comma (RFC 9110, section 5.3), so one cannot be told from two ids.
     match SessionId::check(first.as_bytes(), max_len) {
-        Ok(id) if !id.contains(',') && values.all(|other| other == first) => {
+        Ok(id) if !id.as_bytes().contains(&b',') && values.all(|other| other == first) => {
             (Header::Valid, Some(id))
         }
         _ => (Header::Malformed, None),

@@ -187,9 +187,8 @@ impl<S> Slow<S> {
         R: Body<Data = Bytes> + Send + 'static,
         R::Error: Into<BoxError> + Send,
     {
-        let mut after = After::new(&self.config, &parts, None);
-        after.principal = self.principal;
-        after.request = body.bytes();
+        let mut after = After::new(&self.config, &parts.method, None);
+        after.remember(self.principal, body.bytes());
         let request = Request::from_parts(parts, body.replay());
         let response = self.inner.oneshot(request).await?;
         Ok(after.settle(response).await)
@@ -261,8 +260,8 @@ impl<S> Slow<S> {
         } else if self.config.residency == Residency::Externalized {
             parts.extensions.insert(Disposition::Owned { fence });
         }
-        let mut after = After::new(&self.config, &parts, Some(serving));
-        after.request = body.bytes();
+        let mut after = After::new(&self.config, &parts.method, Some(serving));
+        after.remember(None, body.bytes());
         let response = ready
             .call(Request::from_parts(parts, body.replay()))
             .await?;

@@ -27,12 +27,13 @@ pub enum Era {
 /// ```
 #[must_use]
 pub fn is_modern_version(version: &[u8]) -> bool {
-    let date = version.len() == MODERN_SINCE.len()
+    // Most versions of today end at the first comparison.
+    version.len() == MODERN_SINCE.len()
+        && version >= MODERN_SINCE.as_bytes()
         && version.iter().enumerate().all(|(at, byte)| match at {
             4 | 7 => *byte == b'-',
             _ => byte.is_ascii_digit(),
-        });
-    date && version >= MODERN_SINCE.as_bytes()
+        })
 }
 
 #[cfg(test)]
