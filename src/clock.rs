@@ -68,6 +68,7 @@ pub trait Clock: Send + Sync + fmt::Debug + 'static {
 pub struct SystemClock;
 
 impl Clock for SystemClock {
+    #[inline]
     #[cfg(any(target_os = "linux", target_os = "android"))]
     fn now(&self) -> Timestamp {
         let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);

@@ -47,6 +47,7 @@ enum Kind {
 }
 
 impl After {
+    #[inline]
     pub(super) fn new(config: &Arc<Config>, method: &Method, serving: Option<Serving>) -> Self {
         let kind = if method == Method::POST {
             Kind::Post
@@ -63,6 +64,7 @@ impl After {
         }
     }
 
+    #[inline]
     pub(super) fn remember(&mut self, principal: Option<Principal>, body: Bytes) {
         if principal.is_some() || !body.is_empty() {
             self.known = Some(Box::new(Known { principal, body }));
@@ -70,6 +72,7 @@ impl After {
     }
 
     /// Whether nothing is in the way of the answer.
+    #[inline]
     pub(super) fn is_plain<R>(&mut self, response: &Response<R>) -> bool {
         let proven = self
             .serving
@@ -110,10 +113,13 @@ impl After {
         self.let_out(response)
     }
 
-    pub(super) fn let_out<R: Body>(self, response: Response<R>) -> Response<ResponseBody<R>> {
-        response.map(|body| ResponseBody::inner(Replay::live(body), self.serving))
+    #[inline]
+    pub(super) fn let_out<R: Body>(&mut self, response: Response<R>) -> Response<ResponseBody<R>> {
+        let serving = self.serving.take();
+        response.map(|body| ResponseBody::inner(Replay::live(body), serving))
     }
 
+    #[inline]
     fn opens<R>(&self, response: &Response<R>) -> bool {
         let presented = self.serving.as_ref().map(|serving| &serving.session().id);
         self.kind == Kind::Post && opens(response, presented.map(|id| id.as_str()))
@@ -176,7 +182,7 @@ impl After {
     }
 
     /// The inner service has closed the session at its client's wish: the tombstone comes before the answer.
-    async fn end<R>(self, response: Response<R>) -> Response<ResponseBody<R>>
+    async fn end<R>(mut self, response: Response<R>) -> Response<ResponseBody<R>>
     where
         R: Body<Data = Bytes> + Send + 'static,
     {

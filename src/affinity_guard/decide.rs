@@ -131,6 +131,7 @@ pub enum Verdict {
 }
 
 /// The table.
+#[inline]
 #[must_use]
 pub fn decide(facts: &Facts) -> Verdict {
     match (facts.era, facts.header) {

@@ -37,6 +37,7 @@ pin_project! {
 }
 
 impl<F, R: Body, E> ResponseFuture<F, R, E> {
+    #[inline]
     pub(super) fn direct(inner: F, after: After) -> Self {
         Self {
             state: State::Direct {
@@ -68,10 +69,12 @@ where
             match state.as_mut().project() {
                 StateProjection::Direct { inner, after } => {
                     let response = ready!(inner.poll(cx))?;
-                    let mut after = after.take().expect("polled after completion");
-                    if after.is_plain(&response) {
+                    if let Some(after) = after
+                        && after.is_plain(&response)
+                    {
                         return Poll::Ready(Ok(after.let_out(response)));
                     }
+                    let after = after.take().expect("polled after completion");
                     state.set(State::Slow {
                         future: Box::pin(async move { Ok(after.settle(response).await) }),
                     });

@@ -61,6 +61,7 @@ pub mod decide;
 mod disposition;
 mod future;
 mod layer;
+mod marks;
 mod opening;
 mod service;
 mod slow;

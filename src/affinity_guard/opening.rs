@@ -69,11 +69,13 @@ where
 }
 
 /// Whether the response to a request that presented `presented` opens a session.
+#[inline]
 pub(super) fn opens<R>(response: &Response<R>, presented: Option<&str>) -> bool {
-    match response.headers().get(SESSION_ID) {
-        None => false,
-        Some(id) => presented.is_none_or(|presented| id.as_bytes() != presented.as_bytes()),
-    }
+    // Compared, not hashed: an answer has few headers.
+    response.headers().iter().any(|(name, id)| {
+        name == SESSION_ID
+            && presented.is_none_or(|presented| id.as_bytes() != presented.as_bytes())
+    })
 }
 
 impl Opening {
@@ -134,9 +136,10 @@ impl Opening {
         let config = &*self.config;
         let shared = config.instance.shared();
         let id = response.headers().get(SESSION_ID).and_then(|value| {
-            let id = SessionId::parse_with_limit(value, config.max_id_len).ok()?;
-            // A proxy may join repeated headers with commas, so an id with one could never be presented.
-            (!id.as_str().contains(',')).then_some(id)
+            let presentable = SessionId::is_presentable(value.as_bytes(), config.max_id_len);
+            SessionId::parse_with_limit(value, config.max_id_len)
+                .ok()
+                .filter(|_| presentable)
         });
         let Some(id) = id else {
             tracing::error!("the inner service minted a session id that no request could carry");

@@ -7,7 +7,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use http::{HeaderMap, Method, Request, Response};
+use http::{Method, Request, Response};
 use http_body::Body;
 use tower_service::Service;
 
@@ -15,19 +15,16 @@ use super::{
     Disposition,
     after::After,
     body::{BoxError, ResponseBody},
-    decide::{Directory, Facts, Header, Local, Request as Kind, Verdict, decide},
+    decide::{Directory, Facts, Local, Verdict, decide},
     future::ResponseFuture,
     layer::{Config, Head},
+    marks::Marks,
     slow::Slow,
 };
 use crate::{
     body::Replay,
     instance::{Admission, Running, Serving},
-    mcp::{
-        Era,
-        header::{METHOD, PROTOCOL_VERSION, SESSION_ID},
-        is_modern_version,
-    },
+    mcp::{Era, header::SESSION_ID},
     session::{Principal, Residency, SessionId},
 };
 
@@ -105,7 +102,9 @@ where
                     config: Arc::clone(&self.config),
                     inner,
                     facts: seen.facts,
-                    id: seen.id.map(SessionId::from_checked),
+                    id: seen
+                        .id
+                        .and_then(|id| SessionId::parse_with_limit(id, id.len()).ok()),
                     principal: owned(seen.principal),
                 };
                 let (parts, body) = request.into_parts();
@@ -117,6 +116,7 @@ where
 
 impl<S> AffinityGuard<S> {
     /// Calls the service that was made ready; nothing was awaited since.
+    #[inline]
     fn direct<B, R>(
         &mut self,
         request: Request<B>,
@@ -141,7 +141,7 @@ fn owned(principal: Option<Cow<'_, str>>) -> Option<Principal> {
 /// What a request's head and the own table say.
 struct Seen<'a> {
     facts: Facts,
-    id: Option<&'a str>,
+    id: Option<&'a [u8]>,
     principal: Option<Cow<'a, str>>,
     serving: Option<Serving>,
 }
@@ -150,9 +150,10 @@ impl<'a> Seen<'a> {
     #[inline]
     fn of<B>(config: &Config, request: &'a Request<B>) -> Self {
         let shared = config.instance.shared();
-        let (method, headers) = (request.method(), request.headers());
-        let era = era(headers);
-        let (header, id) = session_header(headers, config.max_id_len);
+        let method = request.method();
+        let marks = Marks::of(request.headers());
+        let era = marks.era();
+        let (header, id) = marks.session(config.max_id_len);
         let principal = config
             .principal
             .as_ref()
@@ -161,7 +162,7 @@ impl<'a> Seen<'a> {
             facts: Facts {
                 header,
                 era,
-                request: kind(method == Method::POST, era, headers),
+                request: marks.kind(method == Method::POST),
                 local: Local::Unknown,
                 directory: Directory::NotAsked,
                 retiring: shared.is_retiring(),
@@ -213,52 +214,4 @@ pub(super) fn local(
         return (Local::Foreign, None);
     }
     (Local::Proven, restored.then_some(serving))
-}
-
-#[inline]
-fn era(headers: &HeaderMap) -> Era {
-    let mut versions = headers.get_all(PROTOCOL_VERSION).iter();
-    match versions.next() {
-        // Repeated with a legacy one among them, the inner service may read either.
-        Some(first)
-            if is_modern_version(first.as_bytes())
-                && versions.all(|other| is_modern_version(other.as_bytes())) =>
-        {
-            Era::Modern
-        }
-        _ => Era::Legacy,
-    }
-}
-
-#[inline]
-fn kind(post: bool, era: Era, headers: &HeaderMap) -> Kind {
-    if !post {
-        return Kind::Bodyless;
-    }
-    // A modern client names its method, and one that names another than `initialize` needs no look into its body.
-    match era {
-        Era::Modern
-            if headers
-                .get(METHOD)
-                .is_some_and(|method| method != "initialize") =>
-        {
-            Kind::Other
-        }
-        _ => Kind::Unread,
-    }
-}
-
-#[inline]
-fn session_header(headers: &HeaderMap, max_len: usize) -> (Header, Option<&str>) {
-    let mut values = headers.get_all(SESSION_ID).iter();
-    let Some(first) = values.next() else {
-        return (Header::Missing, None);
-    };
-    // Proxies may join repeated headers with a comma (RFC 9110, section 5.3), so one cannot be told from two ids.
-    match SessionId::check(first.as_bytes(), max_len) {
-        Ok(id) if !id.as_bytes().contains(&b',') && values.all(|other| other == first) => {
-            (Header::Valid, Some(id))
-        }
-        _ => (Header::Malformed, None),
-    }
 }

@@ -188,7 +188,7 @@ impl Steps {
             return Directory::NotAsked;
         };
         let shared = Arc::clone(&self.shared);
-        match shared.admit(id.as_str(), running(&self.method)) {
+        match shared.admit(id.as_str().as_bytes(), running(&self.method)) {
             Admission::Over(session) => {
                 if !session.is_ended() && !session.end_if_quiet() {
                     self.learned = Some(Local::Over);
@@ -235,7 +235,10 @@ impl Steps {
             return Ok((Admission::Unknown, None));
         };
         loop {
-            let serving = match self.shared.admit(id.as_str(), running(&self.method)) {
+            let serving = match self
+                .shared
+                .admit(id.as_str().as_bytes(), running(&self.method))
+            {
                 Admission::Unrestored(serving) => serving,
                 admission => return Ok((admission, None)),
             };

@@ -72,6 +72,7 @@ pub(crate) enum Condition {
 }
 
 impl Condition {
+    #[inline]
     fn of(word: u64) -> Self {
         if word & LOST != 0 {
             Self::Lost
@@ -111,6 +112,7 @@ impl OwnedSession {
         *self.fence.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    #[inline]
     pub(crate) fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }
@@ -123,11 +125,13 @@ impl OwnedSession {
     }
 
     /// Counts something as running; says how the session stands, and whether anything else runs on it.
+    #[inline]
     pub(crate) fn enter(&self, running: Running) -> (Condition, bool) {
         let before = self.word.fetch_add(running.unit(), Ordering::AcqRel);
         (Condition::of(before), before & RUNNING != 0)
     }
 
+    #[inline]
     pub(crate) fn exit(&self, running: Running, seen: Timestamp) {
         self.active_at(seen);
         self.word.fetch_sub(running.unit(), Ordering::AcqRel);
@@ -154,6 +158,7 @@ impl OwnedSession {
     }
 
     /// No activity is older than what was seen already.
+    #[inline]
     pub(crate) fn active_at(&self, now: Timestamp) {
         // A plain store: two requests that race differ by less than the heartbeat that looks at this.
         if self.active.load(Ordering::Relaxed) < now.as_nanos() {
@@ -162,12 +167,14 @@ impl OwnedSession {
     }
 
     /// Whether nothing was seen of it for `limit`.
+    #[inline]
     pub(crate) fn is_idle(&self, now: Timestamp, limit: Duration) -> bool {
         let active = Timestamp::from_nanos(self.active.load(Ordering::Relaxed));
         now.since(active) >= limit
     }
 
     /// Whether the directory, which keeps a record for `kept` after a touch, must still have this one.
+    #[inline]
     pub(crate) fn is_kept(&self, now: Timestamp, kept: Duration) -> bool {
         let touched = Timestamp::from_nanos(self.touched.load(Ordering::Relaxed));
         now.since(touched) < kept

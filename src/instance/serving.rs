@@ -44,7 +44,8 @@ pub(crate) enum Proof {
 
 impl Shared {
     /// Looks a session up and, if it is in the table, counts the request as running on it.
-    pub(crate) fn admit(self: &Arc<Self>, id: &str, running: Running) -> Admission {
+    #[inline]
+    pub(crate) fn admit(self: &Arc<Self>, id: &[u8], running: Running) -> Admission {
         match self.table.get(id) {
             Some(session) => self.admit_to(session, running),
             None => Admission::Unknown,
@@ -52,6 +53,7 @@ impl Shared {
     }
 
     /// As [`admit`](Self::admit), for a session at hand.
+    #[inline]
     pub(crate) fn admit_to(
         self: &Arc<Self>,
         session: Arc<OwnedSession>,
@@ -96,6 +98,7 @@ impl Shared {
 
 impl Serving {
     /// Looks at the proof again.
+    #[inline]
     pub(crate) fn proof(&mut self) -> Proof {
         let (mut generation, mut deadline) = self.shared.lease();
         loop {
@@ -132,6 +135,7 @@ impl Serving {
 }
 
 impl Drop for Serving {
+    #[inline]
     fn drop(&mut self) {
         self.session.exit(self.running, self.seen);
     }

@@ -74,6 +74,7 @@ impl Shared {
         &self.directory
     }
 
+    #[inline]
     pub(crate) fn now(&self) -> Timestamp {
         self.clock.now()
     }
@@ -82,6 +83,7 @@ impl Shared {
         &self.counters
     }
 
+    #[inline]
     pub(crate) fn is_retiring(&self) -> bool {
         self.retiring.load(Ordering::Acquire)
     }
@@ -98,6 +100,7 @@ impl Shared {
 
     /// Generation and deadline, in the order that makes the pair sound: the keeper bumps the generation before it
     /// sets a deadline that belongs to it, so a deadline read first is never newer than the generation.
+    #[inline]
     pub(super) fn lease(&self) -> (u64, Timestamp) {
         let deadline = self.deadline.load(Ordering::Acquire);
         let generation = self.generation.load(Ordering::Acquire);
@@ -105,6 +108,7 @@ impl Shared {
     }
 
     /// What the directory may keep a record for after a touch.
+    #[inline]
     pub(crate) fn retention(&self) -> Option<Duration> {
         let limit = self.times.idle_limit?;
         Some(limit.saturating_add(self.times.slack()))
@@ -132,7 +136,7 @@ impl Shared {
     }
 
     pub(crate) fn knows(&self, id: &SessionId) -> bool {
-        self.table.get(id.as_str()).is_some()
+        self.table.get(id.as_str().as_bytes()).is_some()
     }
 
     /// Adds a session that the directory has just recorded as this instance's.

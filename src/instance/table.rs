@@ -34,20 +34,21 @@ impl OwnTable {
         &self.shards[(hash >> 32) as usize % SHARDS]
     }
 
-    pub(crate) fn get(&self, id: &str) -> Option<Arc<OwnedSession>> {
+    #[inline]
+    pub(crate) fn get(&self, id: &[u8]) -> Option<Arc<OwnedSession>> {
         let hash = self.hasher.hash_one(id);
         let shard = self
             .shard(hash)
             .read()
             .unwrap_or_else(PoisonError::into_inner);
         shard
-            .find(hash, |session| session.id.as_str() == id)
+            .find(hash, |session| session.id.as_str().as_bytes() == id)
             .cloned()
     }
 
     /// Puts a session in; returns the one that had its id.
     pub(crate) fn insert(&self, session: Arc<OwnedSession>) -> Option<Arc<OwnedSession>> {
-        let hash = self.hasher.hash_one(session.id.as_str());
+        let hash = self.hasher.hash_one(session.id.as_str().as_bytes());
         let mut shard = self
             .shard(hash)
             .write()
@@ -56,7 +57,7 @@ impl OwnTable {
             Some(slot) => Some(std::mem::replace(slot, session)),
             None => {
                 shard.insert_unique(hash, session, |other| {
-                    self.hasher.hash_one(other.id.as_str())
+                    self.hasher.hash_one(other.id.as_str().as_bytes())
                 });
                 None
             }
@@ -65,7 +66,7 @@ impl OwnTable {
 
     /// Takes this very session out, and not one that came after it.
     pub(crate) fn remove(&self, session: &Arc<OwnedSession>) -> bool {
-        let hash = self.hasher.hash_one(session.id.as_str());
+        let hash = self.hasher.hash_one(session.id.as_str().as_bytes());
         let mut shard = self
             .shard(hash)
             .write()
@@ -125,7 +126,7 @@ mod tests {
         assert!(table.insert(old.clone()).is_none());
         assert!(Arc::ptr_eq(&table.insert(new.clone()).unwrap(), &old));
         assert!(!table.remove(&old));
-        assert!(table.get("a").is_some() && table.len() == 1);
-        assert!(table.remove(&new) && table.get("a").is_none());
+        assert!(table.get(b"a").is_some() && table.len() == 1);
+        assert!(table.remove(&new) && table.get(b"a").is_none());
     }
 }

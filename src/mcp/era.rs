@@ -25,6 +25,7 @@ pub enum Era {
 /// assert!(!is_modern_version(b"2025-11-25"));
 /// assert!(!is_modern_version(b"zzz"));
 /// ```
+#[inline]
 #[must_use]
 pub fn is_modern_version(version: &[u8]) -> bool {
     // Most versions of today end at the first comparison.

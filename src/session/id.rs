@@ -42,31 +42,30 @@ impl SessionId {
         text: impl AsRef<[u8]>,
         max_len: usize,
     ) -> Result<Self, SessionIdError> {
-        Self::check(text.as_ref(), max_len).map(Self::from_checked)
-    }
-
-    /// Checks without taking a copy; the hot path looks the result up as it is.
-    pub(crate) fn check(text: &[u8], max_len: usize) -> Result<&str, SessionIdError> {
+        let text = text.as_ref();
         let kind = if text.is_empty() {
             SessionIdErrorKind::Empty
         } else if text.len() > max_len {
             SessionIdErrorKind::TooLong
-        // A fold without an early exit, so that the compiler can look at many bytes at once.
-        } else if !text
-            .iter()
-            .fold(true, |ok, byte| ok & matches!(byte, 0x21..=0x7e))
-        {
-            SessionIdErrorKind::Character
         } else {
-            return std::str::from_utf8(text).map_err(|_| SessionIdError {
-                kind: SessionIdErrorKind::Character,
-            });
+            let fits = text.iter().all(|byte| matches!(byte, 0x21..=0x7e));
+            match std::str::from_utf8(text) {
+                Ok(text) if fits => return Ok(Self(text.into())),
+                _ => SessionIdErrorKind::Character,
+            }
         };
         Err(SessionIdError { kind })
     }
 
-    pub(crate) fn from_checked(text: &str) -> Self {
-        Self(text.into())
+    /// Whether the value of a header is an id, without taking a copy.
+    ///
+    /// An id with a comma is not: proxies may join repeated headers with one (RFC 9110, section 5.3), so it cannot
+    /// be told from two ids.
+    #[inline]
+    pub(crate) fn is_presentable(value: &[u8], max_len: usize) -> bool {
+        // A fold without an early exit, so that many bytes can be looked at at once.
+        let fits = |fits, byte: &u8| fits & matches!(byte, 0x21..=0x7e) & (*byte != b',');
+        !value.is_empty() && value.len() <= max_len && value.iter().fold(true, fits)
     }
 
     /// The id as it goes over the wire.
@@ -150,6 +149,8 @@ mod tests {
             if let Ok(id) = parsed {
                 prop_assert_eq!(id.as_str().as_bytes(), &bytes[..]);
             }
+            let presentable = fits && !bytes.contains(&b',');
+            prop_assert_eq!(SessionId::is_presentable(&bytes, 80), presentable);
         }
     }
 
