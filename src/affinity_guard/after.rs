@@ -77,7 +77,7 @@ impl After {
         let proven = self
             .serving
             .as_mut()
-            .is_none_or(|serving| serving.proof() == Proof::Good);
+            .is_none_or(|serving| serving.proof(self.config.instance.shared()) == Proof::Good);
         proven && !self.opens(response) && !self.ends(response)
     }
 
@@ -114,15 +114,18 @@ impl After {
     }
 
     #[inline]
-    pub(super) fn let_out<R: Body>(&mut self, response: Response<R>) -> Response<ResponseBody<R>> {
-        let serving = self.serving.take();
-        response.map(|body| ResponseBody::inner(Replay::live(body), serving))
+    pub(super) fn let_out<R: Body>(self, response: Response<R>) -> Response<ResponseBody<R>> {
+        let guard = self.serving.map(|serving| (serving, self.config));
+        response.map(|body| ResponseBody::inner(Replay::live(body), guard))
     }
 
     #[inline]
     fn opens<R>(&self, response: &Response<R>) -> bool {
-        let presented = self.serving.as_ref().map(|serving| &serving.session().id);
-        self.kind == Kind::Post && opens(response, presented.map(|id| id.as_str()))
+        let presented = self
+            .serving
+            .as_ref()
+            .map(|serving| serving.session().id_bytes());
+        self.kind == Kind::Post && opens(response, presented)
     }
 
     fn ends<R>(&self, response: &Response<R>) -> bool {
@@ -134,13 +137,14 @@ impl After {
         let Some(serving) = &mut self.serving else {
             return true;
         };
+        let shared = self.config.instance.shared();
         loop {
             let changed = serving.session().listen();
-            match serving.proof() {
+            match serving.proof(shared) {
                 Proof::Good => return true,
                 Proof::Lost => return false,
                 Proof::Doubtful => {
-                    serving.shared().poke();
+                    shared.poke();
                     if timeout_at(deadline, changed).await.is_err() {
                         return false;
                     }
@@ -182,7 +186,7 @@ impl After {
     }
 
     /// The inner service has closed the session at its client's wish: the tombstone comes before the answer.
-    async fn end<R>(mut self, response: Response<R>) -> Response<ResponseBody<R>>
+    async fn end<R>(self, response: Response<R>) -> Response<ResponseBody<R>>
     where
         R: Body<Data = Bytes> + Send + 'static,
     {

@@ -5,6 +5,7 @@ use std::{
     fmt,
     future::Future,
     pin::Pin,
+    sync::Arc,
     task::{Context, Poll, ready},
 };
 
@@ -14,6 +15,7 @@ use http_body::{Body, Frame, SizeHint};
 use http_body_util::Full;
 use pin_project_lite::pin_project;
 
+use super::layer::Config;
 use crate::{
     body::Replay,
     instance::{Proof, Serving},
@@ -47,13 +49,16 @@ pin_project! {
 #[derive(Debug)]
 struct Guard {
     serving: Serving,
+    config: Arc<Config>,
     changed: Option<EventListener>,
 }
 
 impl<R: Body> ResponseBody<R> {
-    pub(super) fn inner(body: Replay<R>, serving: Option<Serving>) -> Self {
-        let guard = serving.map(|serving| Guard {
+    #[inline]
+    pub(super) fn inner(body: Replay<R>, guard: Option<(Serving, Arc<Config>)>) -> Self {
+        let guard = guard.map(|(serving, config)| Guard {
             serving,
+            config,
             changed: None,
         });
         Self {
@@ -80,31 +85,38 @@ impl<R: Body> Default for ResponseBody<R> {
 impl Guard {
     /// Ready when a frame may be let out: `Ok` while the session is proven, `Err` once it is lost.
     fn poll_proof(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), SessionLost>> {
+        let shared = self.config.instance.shared();
         loop {
-            match self.serving.proof() {
+            match self.serving.proof(shared) {
                 Proof::Good => return Poll::Ready(Ok(())),
                 Proof::Lost => return Poll::Ready(Err(SessionLost)),
                 Proof::Doubtful => {
                     if self.changed.is_none() {
                         self.changed = Some(self.serving.session().listen());
-                        self.serving.shared().poke();
+                        shared.poke();
                         // It may have changed before it was listened to.
                         continue;
                     }
-                    ready!(self.poll_changed(cx));
+                    ready!(poll_changed(&self.serving, &mut self.changed, cx));
                 }
             }
         }
     }
 
     fn poll_changed(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let changed = self
-            .changed
-            .get_or_insert_with(|| self.serving.session().listen());
-        ready!(Pin::new(changed).poll(cx));
-        self.changed = None;
-        Poll::Ready(())
+        poll_changed(&self.serving, &mut self.changed, cx)
     }
+}
+
+fn poll_changed(
+    serving: &Serving,
+    changed: &mut Option<EventListener>,
+    cx: &mut Context<'_>,
+) -> Poll<()> {
+    let listener = changed.get_or_insert_with(|| serving.session().listen());
+    ready!(Pin::new(listener).poll(cx));
+    *changed = None;
+    Poll::Ready(())
 }
 
 impl<R> Body for ResponseBody<R>

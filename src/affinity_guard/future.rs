@@ -69,12 +69,13 @@ where
             match state.as_mut().project() {
                 StateProjection::Direct { inner, after } => {
                     let response = ready!(inner.poll(cx))?;
-                    if let Some(after) = after
-                        && after.is_plain(&response)
-                    {
+                    let plain = after
+                        .as_mut()
+                        .is_some_and(|after| after.is_plain(&response));
+                    let after = after.take().expect("polled after completion");
+                    if plain {
                         return Poll::Ready(Ok(after.let_out(response)));
                     }
-                    let after = after.take().expect("polled after completion");
                     state.set(State::Slow {
                         future: Box::pin(async move { Ok(after.settle(response).await) }),
                     });

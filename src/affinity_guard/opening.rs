@@ -70,11 +70,10 @@ where
 
 /// Whether the response to a request that presented `presented` opens a session.
 #[inline]
-pub(super) fn opens<R>(response: &Response<R>, presented: Option<&str>) -> bool {
+pub(super) fn opens<R>(response: &Response<R>, presented: Option<&[u8]>) -> bool {
     // Compared, not hashed: an answer has few headers.
     response.headers().iter().any(|(name, id)| {
-        name == SESSION_ID
-            && presented.is_none_or(|presented| id.as_bytes() != presented.as_bytes())
+        name == SESSION_ID && presented.is_none_or(|presented| id.as_bytes() != presented)
     })
 }
 
@@ -108,7 +107,7 @@ impl Opening {
                         let fence = Some(session.fence());
                         // Ended here whatever comes of it; the heartbeat repeats what fails.
                         let _ = shared.end(&session, fence, Lost::Deleted).await;
-                        session.id.clone()
+                        session.id()
                     }
                 },
                 Attempt::Refused(response, id) => {

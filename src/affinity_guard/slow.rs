@@ -123,7 +123,7 @@ impl<S> Slow<S> {
                     let Some(mut serving) = serving else { continue };
                     let mut ready = self.inner.clone();
                     ready.ready().await?;
-                    if serving.proof() != Proof::Good {
+                    if serving.proof(self.config.instance.shared()) != Proof::Good {
                         self.facts.local = Local::Unproven;
                         continue;
                     }

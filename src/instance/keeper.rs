@@ -189,7 +189,7 @@ impl Keeper {
         let sessions: Vec<_> = batch
             .iter()
             .map(|session| {
-                ClaimedSession::new(session.id.clone(), session.fence(), session.terms.clone())
+                ClaimedSession::new(session.id(), session.fence(), session.terms.clone())
             })
             .collect();
         // Repeated before anything is claimed, and as long as the directory may have forgotten them.
@@ -218,13 +218,13 @@ impl Keeper {
         let now = shared.now();
         let used = shared.table.collect(|session| session.refresh(now));
         for batch in used.chunks(BATCH) {
-            let ids: Vec<_> = batch.iter().map(|session| session.id.clone()).collect();
+            let ids: Vec<_> = batch.iter().map(|session| session.id()).collect();
             let sent = shared.now();
             let gone = self
                 .within(shared.directory.touch(&shared.id, &ids))
                 .await?;
-            for session in batch {
-                if gone.contains(&session.id) {
+            for (session, id) in batch.iter().zip(&ids) {
+                if gone.contains(id) {
                     shared.forget(session, Lost::Absent);
                 } else {
                     session.touched_at(sent);

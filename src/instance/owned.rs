@@ -18,18 +18,51 @@ use crate::{
 /// One session of the own table.
 ///
 /// `word` holds everything that the hot path has to know in one atomic: how many calls and streams are running,
-/// and flags that send a request the slow way.
+/// and flags that send a request the slow way. What the hot path reads comes first and lies together, for among
+/// many sessions it is the way to memory that takes the time.
 #[derive(Debug)]
+#[repr(C)]
 pub(crate) struct OwnedSession {
-    pub(crate) id: SessionId,
-    pub(crate) terms: SessionTerms,
-    pub(crate) opened: Timestamp,
-    fence: Mutex<Fence>,
+    word: AtomicU64,
     generation: AtomicU64,
     active: AtomicU64,
     touched: AtomicU64,
-    word: AtomicU64,
+    key: Key,
+    pub(crate) terms: SessionTerms,
+    pub(crate) opened: Timestamp,
+    fence: Mutex<Fence>,
     changed: Event,
+}
+
+/// The id where it is compared, which is one way to memory less than behind a pointer. A UUID is short.
+#[derive(Debug)]
+enum Key {
+    Short { len: u8, text: [u8; SHORT] },
+    Long(SessionId),
+}
+
+const SHORT: usize = 38;
+
+impl Key {
+    fn new(id: SessionId) -> Self {
+        let bytes = id.as_str().as_bytes();
+        let mut text = [0; SHORT];
+        match (text.get_mut(..bytes.len()), u8::try_from(bytes.len())) {
+            (Some(start), Ok(len)) => {
+                start.copy_from_slice(bytes);
+                Self::Short { len, text }
+            }
+            _ => Self::Long(id),
+        }
+    }
+
+    #[inline]
+    fn as_bytes(&self) -> &[u8] {
+        match self {
+            Self::Short { len, text } => &text[..usize::from(*len).min(SHORT)],
+            Self::Long(id) => id.as_str().as_bytes(),
+        }
+    }
 }
 
 const CALL: u64 = 1;
@@ -96,7 +129,7 @@ impl OwnedSession {
         restored: bool,
     ) -> Self {
         Self {
-            id,
+            key: Key::new(id),
             terms,
             opened: now,
             fence: Mutex::new(fence),
@@ -106,6 +139,19 @@ impl OwnedSession {
             word: AtomicU64::new(if restored { 0 } else { UNRESTORED }),
             changed: Event::new(),
         }
+    }
+
+    /// The id; a copy, for whoever speaks of the session.
+    pub(crate) fn id(&self) -> SessionId {
+        match &self.key {
+            Key::Long(id) => id.clone(),
+            Key::Short { .. } => SessionId::of_owned(self.id_bytes()),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn id_bytes(&self) -> &[u8] {
+        self.key.as_bytes()
     }
 
     pub(crate) fn fence(&self) -> Fence {
@@ -274,6 +320,20 @@ mod tests {
         assert!(session.begin_restore());
         session.end_restore(true);
         assert!(!session.begin_restore());
+    }
+
+    #[test]
+    fn an_id_of_any_length_comes_back() {
+        for length in [1, 36, SHORT, SHORT + 1, 300] {
+            let id = SessionId::parse("x".repeat(length)).unwrap();
+            let key = Key::new(id.clone());
+            assert_eq!(key.as_bytes(), id.as_str().as_bytes());
+            assert_eq!(matches!(key, Key::Long(_)), length > SHORT);
+            let terms = SessionTerms::new(Residency::Pinned);
+            let fence = Fence::new(Incarnation::new(1, 1), 1);
+            let session = OwnedSession::new(id.clone(), terms, fence, 1, Timestamp::ORIGIN, true);
+            assert_eq!(session.id(), id);
+        }
     }
 
     #[test]

@@ -10,7 +10,6 @@ use crate::{clock::Timestamp, session::Fence};
 
 /// Something that runs on a session, counted from admission until it is dropped.
 pub(crate) struct Serving {
-    shared: Arc<Shared>,
     session: Arc<OwnedSession>,
     running: Running,
     seen: Timestamp,
@@ -45,7 +44,7 @@ pub(crate) enum Proof {
 impl Shared {
     /// Looks a session up and, if it is in the table, counts the request as running on it.
     #[inline]
-    pub(crate) fn admit(self: &Arc<Self>, id: &[u8], running: Running) -> Admission {
+    pub(crate) fn admit(&self, id: &[u8], running: Running) -> Admission {
         match self.table.get(id) {
             Some(session) => self.admit_to(session, running),
             None => Admission::Unknown,
@@ -54,15 +53,10 @@ impl Shared {
 
     /// As [`admit`](Self::admit), for a session at hand.
     #[inline]
-    pub(crate) fn admit_to(
-        self: &Arc<Self>,
-        session: Arc<OwnedSession>,
-        running: Running,
-    ) -> Admission {
+    pub(crate) fn admit_to(&self, session: Arc<OwnedSession>, running: Running) -> Admission {
         // Counted first: from here on the keeper will not find the session quiet and end it.
         let (condition, busy) = session.enter(running);
         let mut serving = Serving {
-            shared: Arc::clone(self),
             session,
             running,
             seen: Timestamp::ORIGIN,
@@ -99,16 +93,16 @@ impl Shared {
 impl Serving {
     /// Looks at the proof again.
     #[inline]
-    pub(crate) fn proof(&mut self) -> Proof {
-        let (mut generation, mut deadline) = self.shared.lease();
+    pub(crate) fn proof(&mut self, shared: &Shared) -> Proof {
+        let (mut generation, mut deadline) = shared.lease();
         loop {
-            let now = self.shared.now();
+            let now = shared.now();
             if self.session.generation() == generation && now < deadline {
                 self.seen = now;
                 return Proof::Good;
             }
             // The lease may have been extended since it was read; nobody would wake a body that missed it.
-            let again = self.shared.lease();
+            let again = shared.lease();
             if again == (generation, deadline) {
                 break;
             }
@@ -128,10 +122,6 @@ impl Serving {
     pub(crate) fn session(&self) -> &Arc<OwnedSession> {
         &self.session
     }
-
-    pub(crate) fn shared(&self) -> &Arc<Shared> {
-        &self.shared
-    }
 }
 
 impl Drop for Serving {
@@ -144,7 +134,7 @@ impl Drop for Serving {
 impl fmt::Debug for Serving {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Serving")
-            .field("session", &self.session.id)
+            .field("session", &self.session.id())
             .field("running", &self.running)
             .finish_non_exhaustive()
     }

@@ -152,10 +152,11 @@ impl Shared {
         session.lose();
         if self.table.remove(session) {
             let fence = session.fence();
-            tracing::debug!(session = ?session.id, %fence, ?why, "session lost");
+            let id = session.id();
+            tracing::debug!(session = ?id, %fence, ?why, "session lost");
             if let Some(hook) = &self.hook {
                 // A hook that panics must not take the heartbeats along.
-                let told = catch_unwind(AssertUnwindSafe(|| hook(&session.id, fence, why)));
+                let told = catch_unwind(AssertUnwindSafe(|| hook(&id, fence, why)));
                 if told.is_err() {
                     tracing::error!("the hook for lost sessions panicked");
                 }
@@ -176,9 +177,10 @@ impl Shared {
         why: Lost,
     ) -> Result<(), StoreError> {
         session.end();
-        match self.directory.terminate(&session.id, fence).await? {
+        let id = session.id();
+        match self.directory.terminate(&id, fence).await? {
             Terminated::Ended => {
-                self.remember_tombstone(session.id.clone());
+                self.remember_tombstone(id);
                 self.forget(session, why);
             }
             Terminated::Absent => self.forget(session, why),

@@ -42,22 +42,22 @@ impl OwnTable {
             .read()
             .unwrap_or_else(PoisonError::into_inner);
         shard
-            .find(hash, |session| session.id.as_str().as_bytes() == id)
+            .find(hash, |session| session.id_bytes() == id)
             .cloned()
     }
 
     /// Puts a session in; returns the one that had its id.
     pub(crate) fn insert(&self, session: Arc<OwnedSession>) -> Option<Arc<OwnedSession>> {
-        let hash = self.hasher.hash_one(session.id.as_str().as_bytes());
+        let hash = self.hasher.hash_one(session.id_bytes());
         let mut shard = self
             .shard(hash)
             .write()
             .unwrap_or_else(PoisonError::into_inner);
-        match shard.find_mut(hash, |other| other.id == session.id) {
+        match shard.find_mut(hash, |other| other.id_bytes() == session.id_bytes()) {
             Some(slot) => Some(std::mem::replace(slot, session)),
             None => {
                 shard.insert_unique(hash, session, |other| {
-                    self.hasher.hash_one(other.id.as_str().as_bytes())
+                    self.hasher.hash_one(other.id_bytes())
                 });
                 None
             }
@@ -66,7 +66,7 @@ impl OwnTable {
 
     /// Takes this very session out, and not one that came after it.
     pub(crate) fn remove(&self, session: &Arc<OwnedSession>) -> bool {
-        let hash = self.hasher.hash_one(session.id.as_str().as_bytes());
+        let hash = self.hasher.hash_one(session.id_bytes());
         let mut shard = self
             .shard(hash)
             .write()

@@ -68,6 +68,11 @@ impl SessionId {
         !value.is_empty() && value.len() <= max_len && value.iter().fold(true, fits)
     }
 
+    /// The id with these bytes, which were an id's before.
+    pub(crate) fn of_owned(bytes: &[u8]) -> Self {
+        Self(String::from_utf8_lossy(bytes).as_ref().into())
+    }
+
     /// The id as it goes over the wire.
     #[must_use]
     pub fn as_str(&self) -> &str {
