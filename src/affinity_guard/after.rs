@@ -114,8 +114,9 @@ impl After {
     }
 
     #[inline]
-    pub(super) fn let_out<R: Body>(self, response: Response<R>) -> Response<ResponseBody<R>> {
-        let guard = self.serving.map(|serving| (serving, self.config));
+    pub(super) fn let_out<R: Body>(&mut self, response: Response<R>) -> Response<ResponseBody<R>> {
+        let serving = self.serving.take();
+        let guard = serving.map(|serving| (serving, Arc::clone(&self.config)));
         response.map(|body| ResponseBody::inner(Replay::live(body), guard))
     }
 
@@ -186,7 +187,7 @@ impl After {
     }
 
     /// The inner service has closed the session at its client's wish: the tombstone comes before the answer.
-    async fn end<R>(self, response: Response<R>) -> Response<ResponseBody<R>>
+    async fn end<R>(mut self, response: Response<R>) -> Response<ResponseBody<R>>
     where
         R: Body<Data = Bytes> + Send + 'static,
     {

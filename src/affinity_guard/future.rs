@@ -69,13 +69,13 @@ where
             match state.as_mut().project() {
                 StateProjection::Direct { inner, after } => {
                     let response = ready!(inner.poll(cx))?;
-                    let plain = after
-                        .as_mut()
-                        .is_some_and(|after| after.is_plain(&response));
-                    let after = after.take().expect("polled after completion");
-                    if plain {
+                    // Not taken out before it is known to be needed: moving it costs more than all it does here.
+                    if let Some(after) = after
+                        && after.is_plain(&response)
+                    {
                         return Poll::Ready(Ok(after.let_out(response)));
                     }
+                    let after = after.take().expect("polled after completion");
                     state.set(State::Slow {
                         future: Box::pin(async move { Ok(after.settle(response).await) }),
                     });

@@ -15,7 +15,7 @@ use super::{
     Disposition,
     after::After,
     body::{BoxError, ResponseBody},
-    decide::{Directory, Facts, Local, Verdict, decide},
+    decide::{Directory, Facts, Header, Local, Verdict, decide},
     future::ResponseFuture,
     layer::{Config, Head},
     marks::Marks,
@@ -81,7 +81,9 @@ where
             }
             (Verdict::PassBare, _) => {
                 let principal = owned(seen.principal);
-                request.headers_mut().remove(SESSION_ID);
+                if seen.facts.header != Header::Missing {
+                    request.headers_mut().remove(SESSION_ID);
+                }
                 self.direct(request, None, principal)
             }
             (Verdict::PassOwned, Some(serving)) => {
@@ -194,7 +196,7 @@ pub(super) fn running(method: &Method) -> Running {
 
 /// What an admission says. A session that was taken over and not yet rehydrated is proven, but its request must
 /// go the slow way, so it comes without a [`Serving`].
-#[inline]
+#[inline(always)]
 pub(super) fn local(
     config: &Config,
     admission: Admission,
