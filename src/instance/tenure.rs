@@ -16,6 +16,7 @@ use crate::{
 /// session that was proven in an older one is proven no more.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Tenure {
+    asked: Duration,
     lease: Duration,
     margin: Duration,
     known: Option<Incarnation>,
@@ -29,6 +30,7 @@ impl Tenure {
     #[must_use]
     pub fn new(lease: Duration, margin: Duration) -> Self {
         Self {
+            asked: lease,
             lease,
             margin,
             known: None,
@@ -136,12 +138,20 @@ impl Tenure {
     }
 
     fn extend(&mut self, sent: Timestamp, now: Timestamp, lease: Duration) {
-        // A directory that grants less than was asked for must not be left with nothing but the margin.
-        let margin = self.margin.min(lease / 4);
-        let deadline = sent.after(lease.saturating_sub(margin));
+        let deadline = sent.after(lease.saturating_sub(self.margin_of(lease)));
         if now < deadline {
             self.deadline = self.deadline.max(Some(deadline));
         }
+    }
+
+    /// Clocks drift apart in proportion to the time between, so a lease that is shorter than was asked for needs as
+    /// much less, and is not left with nothing but the margin.
+    fn margin_of(&self, lease: Duration) -> Duration {
+        if lease >= self.asked {
+            return self.margin;
+        }
+        self.margin
+            .mul_f64(lease.as_secs_f64() / self.asked.as_secs_f64())
     }
 }
 
@@ -230,5 +240,16 @@ mod tests {
         let mut tenure = Tenure::new(Duration::from_secs(10), Duration::from_secs(1));
         assert!(!tenure.on_claim(at(0), at(9), Standing::Lapsed, ONE, Duration::from_secs(10)));
         assert!(tenure.claim_due());
+    }
+
+    #[test]
+    fn the_margin_shrinks_with_a_lease_that_is_shorter_than_was_asked_for() {
+        let lease = Duration::from_secs(12);
+        let mut whole = Tenure::new(lease, Duration::from_secs(6));
+        assert!(whole.on_claim(at(0), at(0), Standing::Lapsed, ONE, lease));
+        assert_eq!(whole.deadline(), Some(at(6)));
+        let mut cut = Tenure::new(lease, Duration::from_secs(6));
+        assert!(cut.on_claim(at(0), at(0), Standing::Lapsed, ONE, lease / 3));
+        assert_eq!(cut.deadline(), Some(at(2)));
     }
 }
