@@ -192,16 +192,16 @@ impl After {
         R: Body<Data = Bytes> + Send + 'static,
     {
         let deadline = Instant::now() + self.config.store_deadline;
-        let session = self
-            .serving
-            .as_ref()
-            .map(|serving| Arc::clone(serving.session()));
-        let Some(session) = session else {
+        let Some(serving) = &self.serving else {
             return self.let_out(response);
         };
+        // Under the fence it was served under: a DELETE that lands late must not end what somebody else has taken over
+        // meanwhile.
+        let (session, fence) = (Arc::clone(serving.session()), serving.fence());
         let shared = Arc::clone(self.config.instance.shared());
         // On a task of its own: a client that leaves now has ended its session all the same.
-        let ending = tokio::spawn(async move { shared.end(&session, None, Lost::Deleted).await });
+        let ending =
+            tokio::spawn(async move { shared.end(&session, Some(fence), Lost::Deleted).await });
         match timeout_at(deadline, ending).await {
             Ok(Ok(Ok(()))) => response.map(|body| ResponseBody::inner(Replay::live(body), None)),
             _ => self

@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     clock::Timestamp,
-    session::SessionId,
+    session::{Residency, SessionId},
     store::{
         Claim, Claimed, ClaimedSession, SessionDirectory, Standing, StoreError, StoreErrorKind,
     },
@@ -163,20 +163,50 @@ impl Keeper {
             self.publish(shared);
             return Err(StoreErrorKind::TimedOut.into());
         }
+        self.settle(shared, &settled);
+        Ok(())
+    }
+
+    /// What the directory said of each session. The order matters: what is lost goes first, what was proven all along
+    /// stays proven while the lease is shown anew, and what is proven again wakes whoever waits for it last, when the
+    /// lease can be seen.
+    fn settle(
+        &mut self,
+        shared: &Arc<Shared>,
+        settled: &[(Standing, &Arc<OwnedSession>, Claimed)],
+    ) {
         let generation = self.tenure.generation();
         for (standing, session, claimed) in settled {
             match (claimed, standing) {
-                // Proven all along; only its fence is confirmed.
-                (Claimed::Held(_), Standing::Unbroken) => {}
-                (Claimed::Held(fence), Standing::Lapsed) => session.prove(fence, generation),
-                (Claimed::Noted, _) => self.tenure.want_claim(),
+                (Claimed::Held(fence), Standing::Unbroken) => session.prove(*fence, generation),
+                // Somebody may have served it under a grant that the directory forgot, so the copy of its state here
+                // may be an old one. The next request takes it over afresh.
+                (Claimed::Held(fence), Standing::Lapsed)
+                    if session.terms.residency == Residency::Externalized
+                        && *fence != session.fence() =>
+                {
+                    shared.forget(session, Lost::TakenOver);
+                }
+                (Claimed::Held(_), Standing::Lapsed) => {}
+                (Claimed::Noted, _) => {}
                 (Claimed::Buried, _) => shared.forget(session, Lost::Buried),
                 (Claimed::Taken, _) => shared.forget(session, Lost::TakenOver),
                 (Claimed::Absent, _) => shared.forget(session, Lost::Absent),
             }
         }
         self.publish(shared);
-        Ok(())
+        for (standing, session, claimed) in settled {
+            if let (Claimed::Held(fence), Standing::Lapsed) = (claimed, standing)
+                && !session.is_lost()
+            {
+                session.prove(*fence, generation);
+            }
+        }
+        // Noted, or granted while the claim was on its way.
+        let unproven = |session: &OwnedSession| session.generation() < generation;
+        if !shared.table.collect(unproven).is_empty() {
+            self.tenure.want_claim();
+        }
     }
 
     async fn claim_batch(

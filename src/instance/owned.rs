@@ -105,6 +105,12 @@ pub(crate) enum Condition {
 }
 
 impl Condition {
+    /// Neither ended nor lost.
+    #[inline]
+    pub(crate) fn is_alive(self) -> bool {
+        matches!(self, Self::Good | Self::Unrestored)
+    }
+
     #[inline]
     fn of(word: u64) -> Self {
         if word & LOST != 0 {
@@ -187,6 +193,10 @@ impl OwnedSession {
         Condition::of(self.word.load(Ordering::Acquire))
     }
 
+    pub(crate) fn is_lost(&self) -> bool {
+        self.condition() == Condition::Lost
+    }
+
     pub(crate) fn is_ended(&self) -> bool {
         self.word.load(Ordering::Acquire) & ENDED != 0
     }
@@ -238,6 +248,8 @@ impl OwnedSession {
     /// A touch that was sent at `sent` was acknowledged.
     pub(crate) fn touched_at(&self, sent: Timestamp) {
         self.touched.store(sent.as_nanos(), Ordering::Relaxed);
+        // Whoever waited because the directory might have dropped the record need not any more.
+        self.changed.notify(usize::MAX);
     }
 
     /// Ends it if nothing runs on it, so that no request can slip in between the decision and the tombstone.

@@ -66,12 +66,9 @@ impl Shared {
             Condition::Ended => return Admission::Over(Arc::clone(&serving.session)),
             Condition::Good | Condition::Unrestored => {}
         }
-        let (generation, deadline) = self.lease();
+        let lease = self.lease();
         let now = self.now();
-        let kept = self
-            .retention()
-            .is_none_or(|kept| serving.session.is_kept(now, kept));
-        if serving.session.generation() != generation || now >= deadline || !kept {
+        if !self.proves(&serving.session, lease, now) {
             return Admission::Unproven;
         }
         if let Some(limit) = self.times.idle_limit
@@ -90,23 +87,39 @@ impl Shared {
     }
 }
 
+impl Shared {
+    /// Whether the session is proven under this lease, and the directory must still have its record.
+    ///
+    /// A session may be ahead of the lease: the keeper carries what was proven all along over to the next generation
+    /// before it shows that, and the old deadline is good until then.
+    #[inline]
+    fn proves(&self, session: &OwnedSession, lease: (u64, Timestamp), now: Timestamp) -> bool {
+        let (generation, deadline) = lease;
+        session.generation() >= generation
+            && now < deadline
+            && self
+                .retention()
+                .is_none_or(|kept| session.is_kept(now, kept))
+    }
+}
+
 impl Serving {
     /// Looks at the proof again.
     #[inline]
     pub(crate) fn proof(&mut self, shared: &Shared) -> Proof {
-        let (mut generation, mut deadline) = shared.lease();
+        let mut lease = shared.lease();
         loop {
             let now = shared.now();
-            if self.session.generation() == generation && now < deadline {
+            if self.session.condition().is_alive() && shared.proves(&self.session, lease, now) {
                 self.seen = now;
                 return Proof::Good;
             }
             // The lease may have been extended since it was read; nobody would wake a body that missed it.
             let again = shared.lease();
-            if again == (generation, deadline) {
+            if again == lease {
                 break;
             }
-            (generation, deadline) = again;
+            lease = again;
         }
         match self.session.condition() {
             Condition::Lost => Proof::Lost,

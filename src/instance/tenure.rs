@@ -131,7 +131,12 @@ impl Tenure {
             return false;
         }
         self.lease = lease;
-        self.known = Some(incarnation);
+        let before = self.known.replace(incarnation);
+        if before.is_some_and(|before| before != incarnation) {
+            // The lease goes on, and what the claim spoke of with it. But a grant of the old incarnation whose reply
+            // is still on the way was in no claim, and must not be taken for proven when it arrives.
+            self.generation += 1;
+        }
         self.extend(sent, now, lease);
         self.claim_due = self.deadline.is_none();
         self.deadline.is_some()
@@ -217,7 +222,8 @@ mod tests {
             TWO,
             Duration::from_secs(10)
         ));
-        assert_eq!(tenure.generation(), generation);
+        // What was granted before and is in no claim is proven no more.
+        assert_eq!(tenure.generation(), generation + 1);
         assert!(tenure.holds(at(14)) && !tenure.claim_due());
     }
 

@@ -100,7 +100,8 @@ pub trait SessionDirectory: Send + Sync + 'static {
     ) -> impl Future<Output = Result<Vec<SessionId>, StoreError>> + Send;
 
     /// Ends a session and leaves a tombstone. With a fence, only while the session has that fence; without one
-    /// whatever its fence is, which only a client's own DELETE may do.
+    /// whatever its fence is, which only a client's own wish may do. The guard always gives the fence that it served
+    /// the DELETE under: one that lands late must not end what somebody else has taken over meanwhile.
     ///
     /// # Errors
     ///

@@ -44,13 +44,14 @@ fn directories() -> Vec<Directory> {
 }
 
 /// One dimension of the table: its name, and one changed fact for each value.
-type Dimension = (&'static str, Vec<(String, Box<dyn Fn(&mut Facts)>)>);
+type Dimension = (&'static str, Vec<Value>);
+type Value = (String, Box<dyn Fn(&mut Facts)>);
 
 fn dimensions() -> Vec<Dimension> {
     fn values<T: Copy + std::fmt::Debug + 'static>(
         values: impl IntoIterator<Item = T>,
         set: impl Fn(&mut Facts, T) + Copy + 'static,
-    ) -> Vec<(String, Box<dyn Fn(&mut Facts)>)> {
+    ) -> Vec<Value> {
         values
             .into_iter()
             .map(|value| {

@@ -105,6 +105,7 @@ macro_rules! directory_contract {
             recovering_an_unbroken_claim_beats_a_lapsed_one
             recovering_a_heartbeat_names_the_new_incarnation
             recovering_forgotten_is_not_gone
+            recovering_no_fence_ends_what_may_have_a_higher_one
             recovering_a_clients_delete_stands_when_the_owner_claims
             recovering_ends_and_what_nobody_claimed_is_absent
         );

@@ -159,6 +159,21 @@ pub async fn recovering_forgotten_is_not_gone<H: DirectoryHarness>() {
     assert_eq!(ended.unwrap_err().kind(), StoreErrorKind::Recovering);
 }
 
+pub async fn recovering_no_fence_ends_what_may_have_a_higher_one<H: DirectoryHarness>() {
+    let stage = Stage::<H>::set().await;
+    let id = session("s");
+    let fence = stage.open(&id, PINNED).await;
+    stage.harness.lose_memory().await;
+    let claimed = stage
+        .claim_one(&stage.alice, Standing::Lapsed, &id, fence, PINNED)
+        .await;
+    assert_eq!(claimed, Claimed::Noted);
+    // What is noted may be an old grant's; whoever has a newer one has yet to speak.
+    let ended = stage.directory().terminate(&id, Some(fence)).await;
+    assert_eq!(ended.unwrap_err().kind(), StoreErrorKind::Recovering);
+    assert_eq!(stage.owner(&id).await.owner, stage.alice);
+}
+
 pub async fn recovering_a_clients_delete_stands_when_the_owner_claims<H: DirectoryHarness>() {
     let stage = Stage::<H>::set().await;
     let id = session("s");
