@@ -251,3 +251,48 @@ async fn a_session_without_a_known_handshake_is_served_by_its_owner_only() {
     let refused: Answer = node.send(post(Some("unseen"), CALL)).await;
     assert_eq!(refused.refusal(), (409, "session_resume_rejected"));
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_is_granted_again_after_an_amnesia_is_rehydrated_and_not_served_from_an_old_copy() {
+    let stage = Stage::set();
+    let owner = Node::with(&stage, "a", shared).await;
+    let id = owner.open().await;
+    owner
+        .directory
+        .set_all(Fault::Fails(StoreErrorKind::Unavailable));
+    tokio::time::sleep(LEASE).await;
+    // Somebody may have served it meanwhile, under a grant that nobody remembers now.
+    stage.store.lose_memory();
+    owner.directory.heal();
+    tokio::time::sleep(LEASE * 2).await;
+    for rehydrates in [true, false] {
+        assert_eq!(owner.send(post(Some(&id), CALL)).await.status, 200);
+        let asked = owner.inner.take().remove(0);
+        let marked = matches!(asked.disposition, Some(Disposition::Rehydrate { .. }));
+        assert_eq!(marked, rehydrates);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_delete_that_comes_through_late_ends_nothing_of_the_new_owners() {
+    let stage = Stage::set();
+    let old = Node::with(&stage, "a", shared).await;
+    let new = Node::with(&stage, "b", shared).await;
+    let id = old.open().await;
+    let directory = old.directory.clone();
+    old.inner.script(move |_| {
+        let directory = directory.clone();
+        async move {
+            directory.set_all(Fault::Fails(StoreErrorKind::Unavailable));
+            tokio::time::sleep(LEASE * 2).await;
+            directory.heal();
+            respond(StatusCode::NO_CONTENT, "")
+        }
+    });
+    let deleting = tokio::spawn(old.guard.clone().oneshot(delete(&id)));
+    tokio::time::sleep(LEASE + LEASE / 2).await;
+    assert_eq!(new.send(post(Some(&id), CALL)).await.status, 200);
+    let refused = Answer::read(deleting.await.unwrap().unwrap()).await;
+    assert_eq!(refused.refusal(), (503, "outcome_unknown"));
+    assert_eq!(new.send(post(Some(&id), CALL)).await.status, 200);
+}
