@@ -29,7 +29,13 @@ impl Timestamp {
     /// How long `earlier` is ago; zero if it is not earlier.
     #[must_use]
     pub fn since(self, earlier: Self) -> Duration {
-        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+        Duration::from_nanos(self.nanos_since(earlier))
+    }
+
+    /// As [`since`](Self::since), in nanoseconds: a [`Duration`] costs a division to make.
+    #[inline]
+    pub(crate) fn nanos_since(self, earlier: Self) -> u64 {
+        self.0.saturating_sub(earlier.0)
     }
 
     /// This point plus `duration`, as late as the clock can count.

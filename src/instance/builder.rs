@@ -152,12 +152,7 @@ impl InstanceBuilder {
             clock: self.clock,
             directory: SharedDirectory::new(directory),
             table: OwnTable::new(),
-            times: Times {
-                lease: self.lease,
-                heartbeat,
-
-                idle_limit: self.idle_limit,
-            },
+            times: Times::new(self.lease, heartbeat, self.idle_limit),
             generation: AtomicU64::new(tenure.generation()),
             deadline: AtomicU64::new(0),
             retiring: AtomicBool::new(false),

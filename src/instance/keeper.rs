@@ -242,7 +242,7 @@ impl Keeper {
 
     /// Slides the retention of what was used, and drops what the directory says is gone.
     async fn touch(&self, shared: &Arc<Shared>) -> Result<(), StoreError> {
-        if shared.times.idle_limit.is_none() {
+        if shared.times.retention.is_none() {
             return Ok(());
         }
         let now = shared.now();
@@ -267,13 +267,9 @@ impl Keeper {
     /// Ends what has been idle for too long, and what was ended but has no tombstone yet.
     async fn end_idle(&self, shared: &Arc<Shared>) -> Result<(), StoreError> {
         let now = shared.now();
-        let over = shared.table.collect(|session| {
-            session.is_ended()
-                || shared
-                    .times
-                    .idle_limit
-                    .is_some_and(|limit| session.is_idle(now, limit))
-        });
+        let over = shared
+            .table
+            .collect(|session| session.is_ended() || session.is_idle(now, shared.times.idle));
         for session in over {
             if !session.is_ended() && !session.end_if_quiet() {
                 continue;

@@ -1,11 +1,8 @@
 //! One session of the own table, and how it stands.
 
-use std::{
-    sync::{
-        Mutex, PoisonError,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Duration,
+use std::sync::{
+    Mutex, PoisonError,
+    atomic::{AtomicU64, Ordering},
 };
 
 use event_listener::{Event, EventListener};
@@ -222,18 +219,18 @@ impl OwnedSession {
         }
     }
 
-    /// Whether nothing was seen of it for `limit`.
+    /// Whether nothing was seen of it for `limit` nanoseconds.
     #[inline]
-    pub(crate) fn is_idle(&self, now: Timestamp, limit: Duration) -> bool {
+    pub(crate) fn is_idle(&self, now: Timestamp, limit: u64) -> bool {
         let active = Timestamp::from_nanos(self.active.load(Ordering::Relaxed));
-        now.since(active) >= limit
+        now.nanos_since(active) >= limit
     }
 
-    /// Whether the directory, which keeps a record for `kept` after a touch, must still have this one.
+    /// Whether the directory, which keeps a record for `kept` nanoseconds after a touch, must still have this one.
     #[inline]
-    pub(crate) fn is_kept(&self, now: Timestamp, kept: Duration) -> bool {
+    pub(crate) fn is_kept(&self, now: Timestamp, kept: u64) -> bool {
         let touched = Timestamp::from_nanos(self.touched.load(Ordering::Relaxed));
-        now.since(touched) < kept
+        now.nanos_since(touched) < kept
     }
 
     /// What the heartbeat does: running work is activity. Returns whether the session was active since the

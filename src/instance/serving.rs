@@ -71,10 +71,7 @@ impl Shared {
         if !self.proves(&serving.session, lease, now) {
             return Admission::Unproven;
         }
-        if let Some(limit) = self.times.idle_limit
-            && !busy
-            && serving.session.is_idle(now, limit)
-        {
+        if !busy && serving.session.is_idle(now, self.times.idle) {
             return Admission::Over(Arc::clone(&serving.session));
         }
         serving.session.active_at(now);
@@ -97,9 +94,7 @@ impl Shared {
         let (generation, deadline) = lease;
         session.generation() >= generation
             && now < deadline
-            && self
-                .retention()
-                .is_none_or(|kept| session.is_kept(now, kept))
+            && session.is_kept(now, self.times.kept)
     }
 }
 

@@ -51,14 +51,29 @@ pub(crate) struct Shared {
 pub(super) struct Times {
     pub(super) lease: Duration,
     pub(super) heartbeat: Duration,
-    pub(super) idle_limit: Option<Duration>,
+    /// How long the directory is to keep a record after a touch: so much longer than the idle limit that only the
+    /// owner ever decides that a session was idle.
+    pub(super) retention: Option<Duration>,
+    /// The idle limit and the retention as the hot path compares them, in nanoseconds; the maximum where there is
+    /// none.
+    pub(super) idle: u64,
+    pub(super) kept: u64,
 }
 
 impl Times {
-    /// How much longer than the idle limit the directory keeps a record after a touch, so that only the owner
-    /// ever decides that a session was idle.
-    pub(super) fn slack(&self) -> Duration {
-        self.lease.saturating_add(self.heartbeat)
+    pub(super) fn new(lease: Duration, heartbeat: Duration, idle: Option<Duration>) -> Self {
+        let retention = idle.map(|limit| limit.saturating_add(lease).saturating_add(heartbeat));
+        let nanos = |time: Option<Duration>| {
+            time.and_then(|time| u64::try_from(time.as_nanos()).ok())
+                .unwrap_or(u64::MAX)
+        };
+        Self {
+            lease,
+            heartbeat,
+            retention,
+            idle: nanos(idle),
+            kept: nanos(retention),
+        }
     }
 }
 
@@ -110,8 +125,7 @@ impl Shared {
     /// What the directory may keep a record for after a touch.
     #[inline]
     pub(crate) fn retention(&self) -> Option<Duration> {
-        let limit = self.times.idle_limit?;
-        Some(limit.saturating_add(self.times.slack()))
+        self.times.retention
     }
 
     pub(crate) fn offer(&self) -> Option<Offer> {
