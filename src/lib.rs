@@ -11,16 +11,19 @@
 //! ```
 //! use axum::Router;
 //! use mcp_session_guard::{
-//!     affinity_guard::AffinityGuardLayer, instance::Instance, store::MemoryStore,
+//!     affinity_guard::AffinityGuardLayer, instance::Instance, resume_guard::ResumeGuardLayer,
+//!     store::MemoryStore,
 //! };
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let mcp = tower::service_fn(|_: axum::extract::Request| async {
 //! #     Ok::<_, std::convert::Infallible>(axum::response::Response::<axum::body::Body>::default())
 //! # });
-//! let instance = Instance::builder("pod-7").join(MemoryStore::new())?;
+//! let store = MemoryStore::new();
+//! let instance = Instance::builder("pod-7").join(store.clone())?;
 //! let guarded: Router = Router::new()
 //!     .route_service("/mcp", mcp)
+//!     .layer(ResumeGuardLayer::new(instance.clone(), store))
 //!     .layer(AffinityGuardLayer::new(instance.clone()));
 //! # Ok(())
 //! # }
@@ -31,19 +34,21 @@
 //! | module | what lives there |
 //! | --- | --- |
 //! | [`affinity_guard`] | the layer that proves who owns a session before it is served, and its verdict table |
+//! | [`resume_guard`] | the layer that replays a stream only when that is proven, and its table |
+//! | [`outbox`] | what stands between an inner stream and the wire: numbers, records, delivers |
 //! | [`instance`] | this process among its peers: epoch, lease, own table, readiness, the planned end |
-//! | [`store`] | the [`SessionDirectory`](store::SessionDirectory) that instances share, its contract, its back ends |
+//! | [`store`] | the [`SessionDirectory`](store::SessionDirectory) and the [`EventStore`](store::EventStore) that instances share, their contracts and back ends |
 //! | [`session`] | what a session is: id, owner, fence, what was negotiated, for whom |
-//! | [`mcp`] | the protocol on the wire, pure: era, JSON-RPC envelope, effects, header names |
+//! | [`mcp`] | the protocol on the wire, pure: era, JSON-RPC envelope, effects, server-sent events, header names |
 //! | [`rejection`] | how a layer says no: reason, status, JSON-RPC error |
 //! | [`body`] | bodies that were looked into and are handed on as if they had not been |
 //! | [`clock`] | the suspend-proof clock that leases are counted on |
 //!
 //! # Stacking order
 //!
-//! Outermost first: tracing, CORS and compression; whatever authenticates; the affinity guard; the MCP service. The
-//! guard reads `Mcp-Session-Id` as the client sent it and registers it as the service minted it, so nothing between
-//! the two may change it.
+//! Outermost first: tracing, CORS and compression; whatever authenticates; the affinity guard; the resume guard; the MCP
+//! service. The affinity guard reads `Mcp-Session-Id` as the client sent it and registers it as the service minted it, so
+//! nothing between the two may change it.
 //!
 //! # Features
 //!
@@ -57,6 +62,8 @@ pub mod body;
 pub mod clock;
 pub mod instance;
 pub mod mcp;
+pub mod outbox;
 pub mod rejection;
+pub mod resume_guard;
 pub mod session;
 pub mod store;

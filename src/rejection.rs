@@ -18,7 +18,7 @@ use http::{HeaderValue, Response, StatusCode, header};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use crate::mcp::{Envelope, header::REASON};
+use crate::mcp::{Envelope, RequestId, header::REASON};
 
 macro_rules! reasons {
     ($($(#[$doc:meta])* $name:ident = $text:literal, $status:ident, $code:literal, $action:ident, $message:literal;)+) => {
@@ -75,6 +75,8 @@ reasons! {
     SessionReassigned = "session_reassigned", CONFLICT, 40901, Reroute, "The session belongs to another instance";
     /// The session cannot be carried on here: what it negotiated is not what this instance offers.
     SessionResumeRejected = "session_resume_rejected", CONFLICT, 40902, Reinitialize, "The session cannot be carried on here";
+    /// The stream cannot be resumed from this position: events are missing, or the position is nobody's here.
+    StreamCursorUnrecoverable = "stream_cursor_unrecoverable", CONFLICT, 40903, Reinitialize, "The stream cannot be resumed from here";
     /// Whether this instance owns the session, or whether it exists, could not be confirmed in time.
     SessionUnconfirmed = "session_unconfirmed", SERVICE_UNAVAILABLE, 50301, Retry, "The session could not be confirmed";
     /// This instance takes no new sessions any more.
@@ -184,6 +186,12 @@ impl Rejection {
             self.reason.status()
         };
         self.respond(status, body)
+    }
+
+    /// The error as a message of its own, for a stream.
+    pub(crate) fn message(&self, id: Option<&RequestId>) -> Bytes {
+        let id = id.and_then(|id| RawValue::from_string(id.as_json().to_owned()).ok());
+        to_json(&self.error(id.as_deref()))
     }
 
     fn respond(&self, status: StatusCode, body: Bytes) -> Response<Bytes> {

@@ -14,8 +14,8 @@ use super::{
     opening::{Opening, opens},
 };
 use crate::{
-    body::Replay,
-    instance::{Lost, Proof, Serving},
+    body::{Replay, SelfProving},
+    instance::{Guard, Lost, Proof, Serving},
     mcp::Envelope,
     rejection::Reason,
     session::Principal,
@@ -115,8 +115,13 @@ impl After {
 
     #[inline]
     pub(super) fn let_out<R: Body>(&mut self, response: Response<R>) -> Response<ResponseBody<R>> {
-        let serving = self.serving.take();
-        let guard = serving.map(|serving| (serving, Arc::clone(&self.config)));
+        let mut guard = None;
+        if let Some(serving) = self.serving.take()
+            && response.extensions().get::<SelfProving>().is_none()
+        {
+            let shared = Arc::clone(self.config.instance.shared());
+            guard = Some(Guard::new(serving, shared));
+        }
         response.map(|body| ResponseBody::inner(Replay::live(body), guard))
     }
 

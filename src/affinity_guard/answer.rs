@@ -3,15 +3,15 @@
 use std::ops::ControlFlow;
 
 use bytes::Bytes;
-use http::{HeaderMap, header::CONTENT_TYPE};
+use http::HeaderMap;
 use http_body::Body;
 use serde::Deserialize;
 use serde_json::{Value, value::RawValue};
 use tokio::time::Instant;
 
 use crate::{
-    body::{Replay, read},
-    mcp::EventReader,
+    body::{Replay, is_event_stream, read},
+    mcp::sse::{Decoder, Item},
 };
 
 /// The first JSON-RPC response in an answer.
@@ -69,27 +69,19 @@ where
         let read = read(body, limit, deadline, |_| ControlFlow::Continue(())).await;
         return (read.replay, Answer::parse(&read.bytes));
     }
-    let mut reader = EventReader::default();
+    let mut decoder = Decoder::new(limit);
     let mut answer = None;
     let read = read(body, limit, deadline, |bytes| {
-        reader.feed(bytes, |data| {
-            if answer.is_none() {
-                answer = Answer::parse(data);
+        let fed = decoder.feed(bytes, |item| {
+            if let (Item::Event(event), None) = (item, &answer) {
+                answer = event.data.and_then(Answer::parse);
             }
         });
-        match answer {
-            Some(_) => ControlFlow::Break(()),
-            None => ControlFlow::Continue(()),
+        match (fed, &answer) {
+            (Ok(()), None) => ControlFlow::Continue(()),
+            _ => ControlFlow::Break(()),
         }
     })
     .await;
     (read.replay, answer)
-}
-
-fn is_event_stream(headers: &HeaderMap) -> bool {
-    headers
-        .get(CONTENT_TYPE)
-        .and_then(|value| value.to_str().ok())
-        .and_then(|value| value.split(';').next())
-        .is_some_and(|essence| essence.trim().eq_ignore_ascii_case("text/event-stream"))
 }

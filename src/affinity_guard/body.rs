@@ -3,23 +3,16 @@
 use std::{
     error::Error,
     fmt,
-    future::Future,
     pin::Pin,
-    sync::Arc,
     task::{Context, Poll, ready},
 };
 
 use bytes::Bytes;
-use event_listener::EventListener;
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::Full;
 use pin_project_lite::pin_project;
 
-use super::layer::Config;
-use crate::{
-    body::Replay,
-    instance::{Proof, Serving},
-};
+use crate::{body::Replay, instance::Guard};
 
 /// What bodies of this layer fail with.
 pub type BoxError = Box<dyn Error + Send + Sync>;
@@ -46,21 +39,9 @@ pin_project! {
     }
 }
 
-#[derive(Debug)]
-struct Guard {
-    serving: Serving,
-    config: Arc<Config>,
-    changed: Option<EventListener>,
-}
-
 impl<R: Body> ResponseBody<R> {
     #[inline]
-    pub(super) fn inner(body: Replay<R>, guard: Option<(Serving, Arc<Config>)>) -> Self {
-        let guard = guard.map(|(serving, config)| Guard {
-            serving,
-            config,
-            changed: None,
-        });
+    pub(super) fn inner(body: Replay<R>, guard: Option<Guard>) -> Self {
         Self {
             kind: Kind::Inner { body, guard },
         }
@@ -80,43 +61,6 @@ impl<R: Body> Default for ResponseBody<R> {
     fn default() -> Self {
         Self::refusal(Bytes::new())
     }
-}
-
-impl Guard {
-    /// Ready when a frame may be let out: `Ok` while the session is proven, `Err` once it is lost.
-    fn poll_proof(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), SessionLost>> {
-        let shared = self.config.instance.shared();
-        loop {
-            match self.serving.proof(shared) {
-                Proof::Good => return Poll::Ready(Ok(())),
-                Proof::Lost => return Poll::Ready(Err(SessionLost)),
-                Proof::Doubtful => {
-                    if self.changed.is_none() {
-                        self.changed = Some(self.serving.session().listen());
-                        shared.poke();
-                        // It may have changed before it was listened to.
-                        continue;
-                    }
-                    ready!(poll_changed(&self.serving, &mut self.changed, cx));
-                }
-            }
-        }
-    }
-
-    fn poll_changed(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        poll_changed(&self.serving, &mut self.changed, cx)
-    }
-}
-
-fn poll_changed(
-    serving: &Serving,
-    changed: &mut Option<EventListener>,
-    cx: &mut Context<'_>,
-) -> Poll<()> {
-    let listener = changed.get_or_insert_with(|| serving.session().listen());
-    ready!(Pin::new(listener).poll(cx));
-    *changed = None;
-    Poll::Ready(())
 }
 
 impl<R> Body for ResponseBody<R>
@@ -139,12 +83,12 @@ where
         };
         loop {
             if let Some(held) = guard.as_mut()
-                && let Err(lost) = ready!(held.poll_proof(cx))
+                && ready!(held.poll_proof(cx)).is_err()
             {
                 // Whatever it still had to say is not this session's any more.
                 *guard = None;
                 body.set(Replay::empty());
-                return Poll::Ready(Some(Err(lost.into())));
+                return Poll::Ready(Some(Err(SessionLost.into())));
             }
             match body.as_mut().poll_frame(cx) {
                 Poll::Ready(frame) => {

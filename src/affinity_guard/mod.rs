@@ -61,7 +61,6 @@ pub mod decide;
 mod disposition;
 mod future;
 mod layer;
-mod marks;
 mod opening;
 mod service;
 mod slow;

@@ -15,16 +15,15 @@ use super::{
     Disposition,
     after::After,
     body::{BoxError, ResponseBody},
-    decide::{Directory, Facts, Header, Local, Verdict, decide},
+    decide::{self, Directory, Facts, Header, Local, Verdict, decide},
     future::ResponseFuture,
     layer::{Config, Head},
-    marks::Marks,
     slow::Slow,
 };
 use crate::{
     body::Replay,
     instance::{Admission, Running, Serving},
-    mcp::{Era, header::SESSION_ID},
+    mcp::{Era, Marks, Presented, header::SESSION_ID},
     session::{Principal, Residency, SessionId},
 };
 
@@ -155,7 +154,11 @@ impl<'a> Seen<'a> {
         let method = request.method();
         let marks = Marks::of(request.headers());
         let era = marks.era();
-        let (header, id) = marks.session(config.max_id_len);
+        let (header, id) = match marks.session(config.max_id_len) {
+            Presented::Missing => (Header::Missing, None),
+            Presented::Malformed => (Header::Malformed, None),
+            Presented::Id(id) => (Header::Valid, Some(id)),
+        };
         let principal = config
             .principal
             .as_ref()
@@ -164,7 +167,7 @@ impl<'a> Seen<'a> {
             facts: Facts {
                 header,
                 era,
-                request: marks.kind(method == Method::POST),
+                request: kind(&marks, method == Method::POST),
                 local: Local::Unknown,
                 directory: Directory::NotAsked,
                 retiring: shared.is_retiring(),
@@ -182,6 +185,19 @@ impl<'a> Seen<'a> {
             (seen.facts.local, seen.serving) = local(config, admission, subject);
         }
         seen
+    }
+}
+
+/// What is known of a request before its body is read.
+#[inline]
+fn kind(marks: &Marks<'_>, post: bool) -> decide::Request {
+    if !post {
+        return decide::Request::Bodyless;
+    }
+    // A modern client names its method, and one that names another than `initialize` needs no look into its body.
+    match (marks.era(), marks.method()) {
+        (Era::Modern, Some(method)) if method != "initialize" => decide::Request::Other,
+        _ => decide::Request::Unread,
     }
 }
 

@@ -20,7 +20,7 @@ use super::{
     steps::{Restorer, Steps},
 };
 use crate::{
-    body::{Finding, ReadBody, Replay, read},
+    body::{AnsweredInFront, Finding, ReadBody, Replay, read},
     instance::{Proof, Serving},
     mcp::{
         Envelope, Era,
@@ -266,7 +266,9 @@ impl<S> Slow<S> {
             .call(Request::from_parts(parts, body.replay()))
             .await?;
         if let Some(restorer) = restorer {
-            restorer.finish(response.status().is_success());
+            // An answer from before the inner service has restored nothing.
+            let reached = response.extensions().get::<AnsweredInFront>().is_none();
+            restorer.finish(response.status().is_success() && reached);
         }
         Ok(after.settle(response).await)
     }

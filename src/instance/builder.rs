@@ -5,7 +5,7 @@ use std::{
     fmt,
     sync::{
         Arc, Mutex,
-        atomic::{AtomicBool, AtomicU64},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize},
     },
     time::Duration,
 };
@@ -156,6 +156,8 @@ impl InstanceBuilder {
             generation: AtomicU64::new(tenure.generation()),
             deadline: AtomicU64::new(0),
             retiring: AtomicBool::new(false),
+            closing: AtomicBool::new(false),
+            outlets: AtomicUsize::new(0),
             left: Mutex::new(false),
             offer: Mutex::new(None),
             tombstones: Mutex::new(VecDeque::new()),

@@ -43,11 +43,19 @@ pub struct Ages {
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     not_found: AtomicU64,
+    found: AtomicU64,
+    missed: AtomicU64,
 }
 
 impl Counters {
     pub(crate) fn count_not_found(&self) {
         self.not_found.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Whether a client that came back to a stream found its events.
+    pub(crate) fn count_resume(&self, found: bool) {
+        let counter = if found { &self.found } else { &self.missed };
+        counter.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(super) fn figures(&self, now: Timestamp, table: &OwnTable) -> Figures {
@@ -60,8 +68,8 @@ impl Counters {
             live_sessions: ages.len(),
             ages: Ages::of(ages),
             sessions_not_found: self.not_found.load(Ordering::Relaxed),
-            resumes_found: 0,
-            resumes_missed: 0,
+            resumes_found: self.found.load(Ordering::Relaxed),
+            resumes_missed: self.missed.load(Ordering::Relaxed),
         }
     }
 }

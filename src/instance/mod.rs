@@ -2,6 +2,7 @@
 
 mod builder;
 mod figures;
+mod guard;
 mod keeper;
 mod owned;
 mod retire;
@@ -25,7 +26,9 @@ use std::{
 
 pub use builder::{Heartbeats, InstanceBuilder, JoinError, JoinErrorKind};
 pub use figures::{Ages, Figures};
+pub(crate) use guard::Guard;
 pub(crate) use owned::{OwnedSession, Running};
+pub(crate) use retire::Outlet;
 pub use retire::Retirement;
 pub(crate) use serving::{Admission, Proof, Serving};
 pub(crate) use shared::Shared;

@@ -70,6 +70,7 @@ const LOST: u64 = 1 << 63;
 const ENDED: u64 = 1 << 62;
 const UNRESTORED: u64 = 1 << 61;
 const RESTORING: u64 = 1 << 60;
+const UNSEALED: u64 = 1 << 59;
 
 /// What runs on a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -139,7 +140,7 @@ impl OwnedSession {
             generation: AtomicU64::new(generation),
             active: AtomicU64::new(now.as_nanos()),
             touched: AtomicU64::new(now.as_nanos()),
-            word: AtomicU64::new(if restored { 0 } else { UNRESTORED }),
+            word: AtomicU64::new(if restored { 0 } else { UNRESTORED | UNSEALED }),
             changed: Event::new(),
         }
     }
@@ -272,6 +273,17 @@ impl OwnedSession {
         self.changed.notify(usize::MAX);
     }
 
+    /// Whether streams of an older grant may still be written to by whoever held it.
+    #[inline]
+    pub(crate) fn is_unsealed(&self) -> bool {
+        self.word.load(Ordering::Acquire) & UNSEALED != 0
+    }
+
+    /// The streams of older grants were sealed.
+    pub(crate) fn sealed(&self) {
+        self.word.fetch_and(!UNSEALED, Ordering::AcqRel);
+    }
+
     /// Makes the caller the one that has the inner service rehydrate the session.
     pub(crate) fn begin_restore(&self) -> bool {
         let before = self.word.fetch_or(RESTORING, Ordering::AcqRel);
@@ -285,6 +297,11 @@ impl OwnedSession {
             RESTORING
         };
         self.word.fetch_and(!flags, Ordering::AcqRel);
+        self.changed.notify(usize::MAX);
+    }
+
+    /// Wakes everything that listens, for a change that is not the session's own.
+    pub(crate) fn notify(&self) {
         self.changed.notify(usize::MAX);
     }
 

@@ -11,6 +11,26 @@ use crate::store::{SessionDirectory, StoreError};
 /// How often a retiring instance looks whether its calls have ended.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
+/// How long the clients of open streams may take to read that these end.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+
+/// A stream, or its reader, that ends by itself when its instance closes.
+#[derive(Debug)]
+pub(crate) struct Outlet(Arc<Shared>);
+
+impl Outlet {
+    pub(crate) fn new(shared: &Arc<Shared>) -> Self {
+        shared.outlets.fetch_add(1, Ordering::AcqRel);
+        Self(Arc::clone(shared))
+    }
+}
+
+impl Drop for Outlet {
+    fn drop(&mut self) {
+        self.0.outlets.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
 /// What came of [`Instance::retire`].
 #[derive(Debug)]
 #[must_use]
@@ -47,10 +67,13 @@ impl Instance {
         self.retire_within(Duration::from_secs(30)).await
     }
 
-    /// Takes no new sessions from now on, lets running calls finish for at most `grace`, then ends the lease.
+    /// Takes no new sessions from now on, lets running calls finish for at most `grace`, ends the streams that are
+    /// left, then ends the lease.
     ///
     /// After it the sessions of this instance are buried or taken over when they are next asked for, at once and
-    /// not after a time-out. Open GET streams are no running calls: they end when the lease does.
+    /// not after a time-out. Open GET streams are no running calls. Those that a
+    /// [`ResumeGuardLayer`](crate::resume_guard::ResumeGuardLayer) carries are told by `retry:` when to come back, and
+    /// get two seconds to take that in; others are cut when the lease ends.
     ///
     /// # Cancel safety
     ///
@@ -65,6 +88,7 @@ impl Instance {
             tokio::time::sleep(LOOK_EVERY).await;
             unfinished = shared.running_calls();
         }
+        shared.close().await;
         // Nothing is proven any more before the directory may give it to somebody else.
         shared.disown();
         let left = tokio::time::timeout(shared.times.lease, shared.directory.leave(&shared.id))
@@ -78,6 +102,19 @@ impl Instance {
 }
 
 impl Shared {
+    /// Has the streams end that owe nothing, and waits for their last words to be taken.
+    async fn close(&self) {
+        self.closing.store(true, Ordering::Release);
+        self.table.collect(|session| {
+            session.notify();
+            false
+        });
+        let deadline = tokio::time::Instant::now() + LAST_WORDS;
+        while self.outlets.load(Ordering::Acquire) > 0 && tokio::time::Instant::now() < deadline {
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    }
+
     fn running_calls(&self) -> u64 {
         let mut calls = 0;
         self.table.collect(|session| {

@@ -122,6 +122,16 @@ impl Serving {
         }
     }
 
+    /// Something else that runs on the same session, proven as far as this is.
+    pub(crate) fn also(&self, running: Running) -> Self {
+        self.session.enter(running);
+        Self {
+            session: Arc::clone(&self.session),
+            running,
+            seen: self.seen,
+        }
+    }
+
     /// The grant that this is served under.
     pub(crate) fn fence(&self) -> Fence {
         self.session.fence()

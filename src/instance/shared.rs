@@ -2,10 +2,11 @@
 
 use std::{
     collections::VecDeque,
+    fmt,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -33,6 +34,10 @@ pub(crate) struct Shared {
     pub(super) generation: AtomicU64,
     pub(super) deadline: AtomicU64,
     pub(super) retiring: AtomicBool,
+    /// Whether streams that owe nothing are to end.
+    pub(super) closing: AtomicBool,
+    /// How many streams will end by themselves once that is so.
+    pub(super) outlets: AtomicUsize,
     /// Whether the lease was given up for good; held while the lease is published, so that a heartbeat under way
     /// cannot bring it back.
     pub(super) left: Mutex<bool>,
@@ -101,6 +106,11 @@ impl Shared {
     #[inline]
     pub(crate) fn is_retiring(&self) -> bool {
         self.retiring.load(Ordering::Acquire)
+    }
+
+    /// Whether streams that owe nothing are to end now.
+    pub(crate) fn is_closing(&self) -> bool {
+        self.closing.load(Ordering::Acquire)
     }
 
     pub(crate) fn holds_lease(&self) -> bool {
@@ -213,6 +223,14 @@ impl Shared {
     /// Asks the keeper to look at the lease now.
     pub(crate) fn poke(&self) {
         self.poke.notify_one();
+    }
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared")
+            .field("id", &self.id)
+            .finish_non_exhaustive()
     }
 }
 

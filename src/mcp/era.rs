@@ -37,6 +37,13 @@ pub fn is_modern_version(version: &[u8]) -> bool {
         })
 }
 
+/// Whether a client that speaks `version` takes an event with an id and no data at the start of a stream
+/// (MCP 2025-11-25, "Sending Messages to the Server"). Earlier ones may take it for a broken message.
+#[must_use]
+pub fn may_prime(version: &[u8]) -> bool {
+    version == b"2025-11-25"
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -8,6 +8,8 @@ pub const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
 pub const PROTOCOL_VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
 /// `Mcp-Method`, MCP 2026-07-28: the JSON-RPC method, on every POST.
 pub const METHOD: HeaderName = HeaderName::from_static("mcp-method");
+/// `Last-Event-ID`: where a client that comes back left off.
+pub const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 /// Carries the [`Reason`](crate::rejection::Reason) of a refusal, for edges and dashboards.
 pub const REASON: HeaderName = HeaderName::from_static("mcp-guard-reason");
 /// Carries the name of the owner of a session that was reassigned, when the layer is told to say it.

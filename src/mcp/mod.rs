@@ -7,9 +7,12 @@ mod effect;
 mod envelope;
 mod era;
 pub mod header;
-mod sse;
+mod marks;
+pub mod sse;
+mod subject;
 
 pub use effect::{Effect, ToolEffects, method_effect};
 pub use envelope::{Envelope, EnvelopeError, EnvelopeErrorKind, Id, Message, MessageKind};
-pub use era::{Era, MODERN_SINCE, is_modern_version};
-pub(crate) use sse::EventReader;
+pub use era::{Era, MODERN_SINCE, is_modern_version, may_prime};
+pub(crate) use marks::{Marks, Presented};
+pub use subject::{RequestId, Subject};

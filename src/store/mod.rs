@@ -9,14 +9,16 @@ pub mod contract;
 mod directory;
 mod erased;
 mod error;
+mod events;
 mod memory;
 
 pub use directory::{
     Bury, Claim, ClaimReply, Claimed, ClaimedSession, Heartbeat, Lookup, Registered,
     SessionDirectory, Standing, TakeOver, Terminated,
 };
-pub use erased::SharedDirectory;
+pub use erased::{SharedDirectory, SharedEvents};
 pub use error::{StoreError, StoreErrorKind};
+pub use events::{Append, Ending, Event, EventStore, Page, Seq, Snapshot, StreamHeader, StreamKey};
 #[cfg(feature = "test-util")]
 pub use memory::DirectoryState;
 pub use memory::{MemoryConfig, MemoryStore};

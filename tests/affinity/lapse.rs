@@ -16,7 +16,6 @@ use mcp_session_guard::{
     store::{MemoryStore, StoreErrorKind},
 };
 use serde_json::json;
-use tokio::sync::mpsc::UnboundedSender;
 use tower::{Layer, ServiceExt};
 
 use crate::{
@@ -25,7 +24,7 @@ use crate::{
         Answer, CALL, LEASE, Stage,
         directory::{Fault, Faulty},
         get,
-        inner::{Inner, InnerBody, respond, stream},
+        inner::{Inner, InnerBody, Tap, respond, stream},
         post,
     },
 };
@@ -93,10 +92,7 @@ async fn what_is_proven_again_in_time_is_answered() {
 }
 
 /// A stream of a session, open.
-async fn open_stream(
-    node: &Node,
-    id: &str,
-) -> (UnboundedSender<&'static str>, ResponseBody<InnerBody>) {
+async fn open_stream(node: &Node, id: &str) -> (Tap, ResponseBody<InnerBody>) {
     let (sender, response) = stream();
     let response = Mutex::new(Some(response));
     node.inner.script(move |_| {

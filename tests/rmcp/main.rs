@@ -1,10 +1,11 @@
-//! The affinity guard on real rmcp servers over real sockets, composed in every way that users compose it.
+//! The guards on real rmcp servers over real sockets, composed in every way that users compose it.
 
 #![allow(unreachable_pub, reason = "a test has no outside")]
 
 mod client;
 mod composition;
 mod notebook;
+mod resume;
 mod sessions;
 
 use std::{net::SocketAddr, time::Duration};

@@ -18,13 +18,15 @@ use http_body_util::{BodyExt, combinators::UnsyncBoxBody};
 use mcp_session_guard::affinity_guard::Disposition;
 use tower::Service;
 
-pub type InnerBody = UnsyncBoxBody<Bytes, Infallible>;
+pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
+pub type InnerBody = UnsyncBoxBody<Bytes, BoxError>;
 
 /// What the service was asked once.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Asked {
     pub method: Method,
     pub session: Option<String>,
+    pub last_event_id: Option<String>,
     pub disposition: Option<Disposition>,
     pub body: String,
 }
@@ -81,7 +83,7 @@ impl Inner {
 }
 
 pub fn respond(status: StatusCode, body: impl Into<Bytes>) -> Response<InnerBody> {
-    let body = http_body_util::Full::new(body.into());
+    let body = http_body_util::Full::new(body.into()).map_err(|never| match never {});
     let mut response = Response::new(body.boxed_unsync());
     *response.status_mut() = status;
     response
@@ -104,23 +106,45 @@ pub fn opening(id: &str) -> Response<InnerBody> {
     response
 }
 
+/// The sending end of a response that streams. Dropped, the stream ends.
+#[derive(Debug)]
+pub struct Tap(tokio::sync::mpsc::UnboundedSender<Result<Bytes, BoxError>>);
+
+impl Tap {
+    pub fn send(&self, text: impl Into<Bytes>) -> Result<(), &'static str> {
+        self.0.send(Ok(text.into())).map_err(|_| "nobody reads")
+    }
+
+    /// One event with an id of the inner service's own.
+    pub fn event(&self, id: &str, data: &str) {
+        self.send(format!("id: {id}\ndata: {data}\n\n")).unwrap();
+    }
+
+    /// The stream breaks.
+    pub fn fail(self) {
+        self.0.send(Err("the connection broke".into())).unwrap();
+    }
+
+    /// Whether the body was dropped.
+    pub fn is_closed(&self) -> bool {
+        self.0.is_closed()
+    }
+}
+
 /// A response that streams whatever the other end sends.
-pub fn stream() -> (
-    tokio::sync::mpsc::UnboundedSender<&'static str>,
-    Response<InnerBody>,
-) {
-    let (sender, mut receiver) = tokio::sync::mpsc::unbounded_channel::<&'static str>();
+pub fn stream() -> (Tap, Response<InnerBody>) {
+    let (sender, mut receiver) = tokio::sync::mpsc::unbounded_channel::<Result<Bytes, BoxError>>();
     let frames = futures_util::stream::poll_fn(move |cx| {
-        receiver.poll_recv(cx).map(|text| {
-            text.map(|text| Ok(http_body::Frame::data(Bytes::from_static(text.as_bytes()))))
-        })
+        receiver
+            .poll_recv(cx)
+            .map(|piece| piece.map(|piece| piece.map(http_body::Frame::data)))
     });
     let body = http_body_util::StreamBody::new(frames);
     let mut response = Response::new(body.boxed_unsync());
     response
         .headers_mut()
         .insert("content-type", "text/event-stream".parse().unwrap());
-    (sender, response)
+    (Tap(sender), response)
 }
 
 impl<B> Service<Request<B>> for Inner
@@ -142,12 +166,14 @@ where
             let disposition = Disposition::of(&request);
             let (parts, body) = request.into_parts();
             let body = body.collect().await.expect("a body").to_bytes();
+            let header = |name| {
+                let value = parts.headers.get(name);
+                value.map(|value: &http::HeaderValue| value.to_str().unwrap().to_owned())
+            };
             let asked = Asked {
+                session: header("mcp-session-id"),
+                last_event_id: header("last-event-id"),
                 method: parts.method,
-                session: parts
-                    .headers
-                    .get("mcp-session-id")
-                    .map(|id| id.to_str().unwrap().to_owned()),
                 disposition,
                 body: String::from_utf8(body.to_vec()).unwrap(),
             };

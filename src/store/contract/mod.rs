@@ -1,7 +1,8 @@
 //! The suites that every back end must pass, one named case for each rule of its contract.
 //!
 //! A back end implements [`DirectoryHarness`] in its tests and calls [`directory_contract!`](crate::directory_contract),
-//! which makes one `#[tokio::test]` of each case. Each case gets a fresh directory.
+//! which makes one `#[tokio::test]` of each case; [`EventHarness`] and [`event_contract!`](crate::event_contract) do
+//! the same for its logs. Each case gets a fresh store.
 //!
 //! ```
 //! use std::{sync::Arc, time::Duration};
@@ -39,9 +40,57 @@
 //! mcp_session_guard::directory_contract!(InMemory);
 //! # fn main() {}
 //! ```
+//!
+//! For the logs:
+//!
+//! ```
+//! use std::{sync::Arc, time::Duration};
+//!
+//! use mcp_session_guard::{
+//!     clock::ManualClock,
+//!     store::{
+//!         MemoryConfig, MemoryStore,
+//!         contract::{EventHarness, EventRetention},
+//!     },
+//! };
+//!
+//! struct InMemory {
+//!     store: MemoryStore,
+//!     clock: Arc<ManualClock>,
+//! }
+//!
+//! impl EventHarness for InMemory {
+//!     type Events = MemoryStore;
+//!
+//!     async fn start(retention: EventRetention) -> Self {
+//!         let clock = Arc::new(ManualClock::new());
+//!         let config = MemoryConfig::default()
+//!             .with_max_events_per_session(retention.events)
+//!             .with_max_event_bytes_per_session(retention.bytes)
+//!             .with_max_event_age(retention.age)
+//!             .with_max_streams_per_session(retention.streams);
+//!         let store = MemoryStore::with_clock(config, clock.clone());
+//!         Self { store, clock }
+//!     }
+//!     fn events(&self) -> &MemoryStore {
+//!         &self.store
+//!     }
+//!     async fn pass(&self, time: Duration) {
+//!         self.clock.advance(time);
+//!     }
+//! }
+//!
+//! mcp_session_guard::event_contract!(InMemory);
+//! # fn main() {}
+//! ```
 
 mod directory;
+mod events;
+mod reading;
+mod recording;
 mod recovering;
+mod retention;
+mod sealing;
 
 use std::{future::Future, time::Duration};
 
@@ -51,9 +100,13 @@ use super::{
 };
 use crate::session::{Epoch, Fence, InstanceId, Residency, SessionId, SessionRecord, SessionTerms};
 
+pub use events::{EventHarness, EventRetention};
+
 #[doc(hidden)]
 pub mod cases {
-    pub use super::{directory::*, recovering::*};
+    pub use super::{
+        directory::*, reading::*, recording::*, recovering::*, retention::*, sealing::*,
+    };
 }
 
 /// How the suite drives a back end's directory.

@@ -1,6 +1,10 @@
 //! The embedded store: everything in this process, bounded.
 
 mod directory;
+mod events;
+mod log;
+mod logs;
+mod shard;
 #[cfg_attr(
     not(feature = "test-util"),
     allow(
@@ -10,6 +14,7 @@ mod directory;
     )
 )]
 mod state;
+mod weight;
 
 use std::{
     fmt,
@@ -20,6 +25,7 @@ use std::{
 #[cfg_attr(not(feature = "test-util"), allow(unreachable_pub))]
 pub use state::DirectoryState;
 
+use self::events::Shards;
 use crate::{
     clock::{Clock, SystemClock},
     session::Incarnation,
@@ -30,6 +36,23 @@ use crate::{
 /// Bounded: nothing live is evicted, and when there is no room for a new session it says
 /// [`Full`](super::StoreErrorKind::Full). Clones share the same memory. It restarts with its process, and so do
 /// all instances that could have registered anything in it, so a fresh one is not recovering.
+///
+/// # Events
+///
+/// Of a session's events the oldest go first, whatever stream they are of: beyond a number, beyond a length, and when
+/// they are old. What a client has yet to read stays, for as long as events are kept at all; when there is nothing
+/// else to take, an append is [`Full`](super::StoreErrorKind::Full) and its numbers are a gap.
+///
+/// A stream that has ended, or is below a seal, goes as a whole once nobody has read or written it for
+/// [`max_event_age`](MemoryConfig::max_event_age). One that is open stays, however silent it is. Where there is no
+/// room for another, the session's oldest stream that is over and that nobody has yet to read makes place, then one
+/// that is open and has been silent for four times as long; in a store that is full, those of other sessions that have
+/// been silent for so long too.
+///
+/// A seal is remembered for as long as its session has streams, and for [`tombstones`](MemoryConfig::tombstones)
+/// after that: whoever could still write below it is in this very process.
+///
+/// Memory is given back by later calls, whatever session they are for; there is no task and no timer.
 ///
 /// ```
 /// use mcp_session_guard::store::{MemoryConfig, MemoryStore};
@@ -44,6 +67,7 @@ pub struct MemoryStore {
 
 struct Shared {
     state: Mutex<DirectoryState>,
+    logs: Shards,
     clock: Box<dyn Clock>,
 }
 
@@ -55,8 +79,23 @@ pub struct MemoryConfig {
     pub max_sessions: usize,
     /// The longest lease that is granted; a longer wish is cut to it. Default 60 seconds.
     pub max_lease: Duration,
-    /// How long a tombstone is kept. Default one hour.
+    /// How long a tombstone is kept, and a seal whose session has no streams. Default one hour.
     pub tombstones: Duration,
+    /// How many events of one session are kept. Default 4096.
+    pub max_events_per_session: usize,
+    /// How many bytes of one session's events are kept, as they are sent. Default 1 MiB. An event that is longer is
+    /// never recorded.
+    pub max_event_bytes_per_session: usize,
+    /// How long an event is kept, and a stream that is over. Default 5 minutes.
+    pub max_event_age: Duration,
+    /// How many streams of one session are kept, open or over. Default 256.
+    pub max_streams_per_session: usize,
+    /// How much memory the events of all sessions take. Default 256 MiB.
+    ///
+    /// Counted are the bytes of events and the ids that they are about, the ids of sessions and of the requests that
+    /// opened a stream, and a fixed sum for each event (192 bytes), stream (896) and session with streams or a seal
+    /// (320). Not counted is what the slice of a larger buffer keeps alive beside itself.
+    pub max_event_bytes: usize,
 }
 
 impl Default for MemoryConfig {
@@ -65,6 +104,11 @@ impl Default for MemoryConfig {
             max_sessions: 1_000_000,
             max_lease: Duration::from_secs(60),
             tombstones: Duration::from_secs(3600),
+            max_events_per_session: 4096,
+            max_event_bytes_per_session: 1 << 20,
+            max_event_age: Duration::from_secs(300),
+            max_streams_per_session: 256,
+            max_event_bytes: 256 << 20,
         }
     }
 }
@@ -84,10 +128,45 @@ impl MemoryConfig {
         self
     }
 
-    /// Sets how long a tombstone is kept.
+    /// Sets how long a tombstone is kept, and a seal whose session has no streams.
     #[must_use]
     pub fn with_tombstones(mut self, kept: Duration) -> Self {
         self.tombstones = kept;
+        self
+    }
+
+    /// Sets how many events of one session are kept.
+    #[must_use]
+    pub fn with_max_events_per_session(mut self, events: usize) -> Self {
+        self.max_events_per_session = events;
+        self
+    }
+
+    /// Sets how many bytes of one session's events are kept.
+    #[must_use]
+    pub fn with_max_event_bytes_per_session(mut self, bytes: usize) -> Self {
+        self.max_event_bytes_per_session = bytes;
+        self
+    }
+
+    /// Sets how long an event is kept, and a stream that is over.
+    #[must_use]
+    pub fn with_max_event_age(mut self, age: Duration) -> Self {
+        self.max_event_age = age;
+        self
+    }
+
+    /// Sets how many streams of one session are kept.
+    #[must_use]
+    pub fn with_max_streams_per_session(mut self, streams: usize) -> Self {
+        self.max_streams_per_session = streams;
+        self
+    }
+
+    /// Sets how much memory the events of all sessions take.
+    #[must_use]
+    pub fn with_max_event_bytes(mut self, bytes: usize) -> Self {
+        self.max_event_bytes = bytes;
         self
     }
 }
@@ -105,29 +184,37 @@ impl MemoryStore {
         Self::with_clock(config, SystemClock)
     }
 
-    /// An empty store that counts leases on `clock`.
+    /// An empty store that counts leases and the age of events on `clock`.
     #[must_use]
     pub fn with_clock(config: MemoryConfig, clock: impl Clock) -> Self {
         let incarnation = Incarnation::new(unix_millis(), nonce());
         Self {
             shared: Arc::new(Shared {
                 state: Mutex::new(DirectoryState::new(config, incarnation)),
+                logs: Shards::new(&config),
                 clock: Box::new(clock),
             }),
         }
     }
 
+    /// How much memory the events take, as [`max_event_bytes`](MemoryConfig::max_event_bytes) counts it.
+    #[must_use]
+    pub fn event_bytes(&self) -> usize {
+        self.shared.logs.used()
+    }
+
     /// Forgets everything, as a store that restarted empty does: a new incarnation, recovering for the longest
-    /// lease. For tests.
+    /// lease. No log is left. For tests.
     #[cfg(feature = "test-util")]
     #[cfg_attr(docsrs, doc(cfg(feature = "test-util")))]
     pub fn lose_memory(&self) {
         let now = self.shared.clock.now();
         self.state().lose_memory(now, unix_millis(), nonce());
+        self.shared.logs.forget();
     }
 
     /// Becomes `replica`, as when a replica is promoted that had not heard of the last writes: a new incarnation
-    /// with old records. For tests.
+    /// with old records. Logs stay as they are. For tests.
     #[cfg(feature = "test-util")]
     #[cfg_attr(docsrs, doc(cfg(feature = "test-util")))]
     pub fn fail_over_to(&self, replica: DirectoryState) {

@@ -5,19 +5,16 @@
 
 use http::{HeaderMap, HeaderValue};
 
-use super::decide::{Header, Request};
-use crate::{
-    mcp::{
-        Era,
-        header::{METHOD, PROTOCOL_VERSION, SESSION_ID},
-        is_modern_version,
-    },
-    session::SessionId,
+use super::{
+    Era,
+    header::{METHOD, PROTOCOL_VERSION, SESSION_ID},
+    is_modern_version,
 };
+use crate::session::SessionId;
 
 /// What a request's headers say about sessions and eras.
 #[derive(Debug, Default)]
-pub(super) struct Marks<'a> {
+pub(crate) struct Marks<'a> {
     session: Option<&'a HeaderValue>,
     /// Another session header says something else.
     contradicted: bool,
@@ -26,9 +23,18 @@ pub(super) struct Marks<'a> {
     method: Option<&'a HeaderValue>,
 }
 
+/// The session header of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Presented<'a> {
+    Missing,
+    /// Not one session id.
+    Malformed,
+    Id(&'a [u8]),
+}
+
 impl<'a> Marks<'a> {
     #[inline]
-    pub(super) fn of(headers: &'a HeaderMap) -> Self {
+    pub(crate) fn of(headers: &'a HeaderMap) -> Self {
         let mut marks = Self::default();
         for (name, value) in headers {
             if name == SESSION_ID {
@@ -46,36 +52,28 @@ impl<'a> Marks<'a> {
     }
 
     #[inline]
-    pub(super) fn era(&self) -> Era {
+    pub(crate) fn era(&self) -> Era {
         match self.modern {
             Some(true) => Era::Modern,
             _ => Era::Legacy,
         }
     }
 
-    /// What is known of a request before its body is read.
+    /// The JSON-RPC method that a modern client names.
     #[inline]
-    pub(super) fn kind(&self, post: bool) -> Request {
-        if !post {
-            return Request::Bodyless;
-        }
-        // A modern client names its method, and one that names another than `initialize` needs no look into its body.
-        match (self.era(), self.method) {
-            (Era::Modern, Some(method)) if method != "initialize" => Request::Other,
-            _ => Request::Unread,
-        }
+    pub(crate) fn method(&self) -> Option<&'a HeaderValue> {
+        self.method
     }
 
-    /// The session header, and the id in it.
     #[inline]
-    pub(super) fn session(&self, max_len: usize) -> (Header, Option<&'a [u8]>) {
+    pub(crate) fn session(&self, max_len: usize) -> Presented<'a> {
         let Some(value) = self.session else {
-            return (Header::Missing, None);
+            return Presented::Missing;
         };
         let id = value.as_bytes();
         if self.contradicted || !SessionId::is_presentable(id, max_len) {
-            return (Header::Malformed, None);
+            return Presented::Malformed;
         }
-        (Header::Valid, Some(id))
+        Presented::Id(id)
     }
 }

@@ -1,5 +1,8 @@
 //! The embedded store against the contract of its traits, and its own bounds.
 
+mod events;
+mod model;
+
 use std::{sync::Arc, time::Duration};
 
 use mcp_session_guard::{

@@ -1,0 +1,328 @@
+//! The client's side of a stream: a body that gives each event once, in order, from memory or from the log, for as
+//! long as the session is provably this instance's.
+
+use std::{
+    collections::VecDeque,
+    convert::Infallible,
+    fmt,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use bytes::{Bytes, BytesMut};
+use futures_util::future::BoxFuture;
+use http_body::{Body, Frame};
+use tokio::time::sleep;
+
+use super::{
+    Cursor, Settings,
+    batch::{MAX_FRAME, bare_event, comment, last_event, retry},
+    pump::within,
+    stream::Stream,
+    window::Taken,
+};
+use crate::{
+    instance::{Guard, Outlet},
+    mcp::{RequestId, Subject},
+    rejection::{Reason, Rejection},
+    store::{Ending, Event, EventStore, Seq, SharedEvents, Snapshot, StoreErrorKind},
+};
+
+/// How often a log that cannot be read is tried again for a client that is behind.
+const TRIES: u32 = 10;
+const WAIT: Duration = Duration::from_millis(500);
+
+/// Body of a stream that an outbox carries.
+pub(crate) struct Delivery {
+    stream: Arc<Stream>,
+    generation: u64,
+    /// Given back at the end, which a client's connection may be slow to notice.
+    hold: Option<(Guard, Outlet)>,
+    events: SharedEvents,
+    settings: Settings,
+    greeting: Option<Greeting>,
+    next: Seq,
+    /// The requests that this client still waits for.
+    unanswered: Vec<RequestId>,
+    out: Bytes,
+    /// Whether what is to be sent was made sure to be this instance's to send.
+    cleared: bool,
+    page: VecDeque<Event>,
+    reading: Option<BoxFuture<'static, Result<Option<Snapshot>, StoreErrorKind>>>,
+    done: bool,
+}
+
+/// The first thing that a client hears, so that a proxy on the way lets the headers out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Greeting {
+    /// An event with an id and no data, where there are ids (MCP 2025-11-25); a comment else.
+    Priming,
+    /// A comment.
+    Comment,
+    /// The position that the client came with, for a client that comes back and has missed nothing so far.
+    Position(Cursor),
+}
+
+/// Where and for whom a delivery begins.
+pub(crate) struct Start {
+    /// The first event, or what comes next.
+    pub(crate) next: Option<Seq>,
+    pub(crate) greeting: Option<Greeting>,
+    pub(crate) unanswered: Vec<RequestId>,
+    /// What was read of the log already.
+    pub(crate) page: Vec<Event>,
+}
+
+impl Delivery {
+    /// Attaches to the stream; whoever was attached before is told.
+    pub(super) fn new(
+        stream: Arc<Stream>,
+        guard: Guard,
+        events: SharedEvents,
+        settings: Settings,
+        start: Start,
+        outlet: Outlet,
+    ) -> Self {
+        let generation = stream.attach(start.next);
+        let next = start.next.unwrap_or(stream.head().next());
+        let mut page = start.page;
+        // What is in the log and not published yet will be published.
+        let published = stream.head().get().saturating_sub(next.get() - 1);
+        page.truncate(usize::try_from(published).unwrap_or(usize::MAX));
+        Self {
+            stream,
+            generation,
+            hold: Some((guard, outlet)),
+            events,
+            settings,
+            greeting: start.greeting,
+            next,
+            unanswered: start.unanswered,
+            out: Bytes::new(),
+            cleared: false,
+            page: page.into(),
+            reading: None,
+            done: false,
+        }
+    }
+
+    fn cursor(&self) -> Cursor {
+        let before = Seq::new(self.next.get() - 1);
+        Cursor::new(&self.stream.header().key, before)
+    }
+
+    fn greet(&self, greeting: Greeting, numbered: bool) -> Bytes {
+        match greeting {
+            Greeting::Position(cursor) => bare_event(&cursor),
+            Greeting::Priming if numbered => {
+                let waits = match &*self.unanswered {
+                    [one] => Some(one),
+                    _ => None,
+                };
+                bare_event(&self.cursor().waiting_for(waits))
+            }
+            Greeting::Priming | Greeting::Comment => comment(b""),
+        }
+    }
+
+    fn answered(&mut self, subject: &Subject) {
+        if !self.unanswered.is_empty() {
+            subject.visit(&mut |part| {
+                if let Subject::Answer(id) = part {
+                    self.unanswered.retain(|waiting| waiting != id);
+                }
+            });
+        }
+    }
+
+    /// As many events of the page as fit into a frame.
+    fn turn(&mut self) {
+        let mut sent = 0;
+        let mut joined = BytesMut::new();
+        while let Some(event) = self.page.front() {
+            if sent > 0 && joined.len() + event.bytes.len() > MAX_FRAME {
+                break;
+            }
+            joined.extend_from_slice(&event.bytes);
+            sent += 1;
+            let Some(event) = self.page.pop_front() else {
+                break;
+            };
+            self.answered(&event.subject);
+            self.next = self.next.next();
+            self.stream.advance(
+                self.generation,
+                self.next,
+                std::iter::once(event.bytes.len()),
+            );
+        }
+        self.out = joined.freeze();
+    }
+
+    fn read(&mut self) {
+        let events = self.events.clone();
+        let key = self.stream.header().key.clone();
+        let after = Seq::new(self.next.get() - 1);
+        let Settings {
+            store_deadline,
+            page,
+            ..
+        } = self.settings;
+        self.reading = Some(Box::pin(async move {
+            let mut tries = 0;
+            loop {
+                match within(store_deadline, events.read_after(&key, after, page)).await {
+                    Ok(snapshot) => return Ok(snapshot),
+                    Err(error) if tries == TRIES => return Err(error.kind()),
+                    Err(error) => {
+                        tracing::debug!(%error, "the log was not read");
+                        tries += 1;
+                        sleep(WAIT).await;
+                    }
+                }
+            }
+        }));
+    }
+
+    fn opened_page(&mut self, read: Result<Option<Snapshot>, StoreErrorKind>) {
+        match read {
+            Ok(Some(snapshot)) if !snapshot.events.is_empty() => {
+                self.page = snapshot.events.into();
+                let published = self.stream.head().get().saturating_sub(self.next.get() - 1);
+                self.page
+                    .truncate(usize::try_from(published).unwrap_or(usize::MAX));
+            }
+            Ok(_) => self.fail(
+                Reason::StreamCursorUnrecoverable,
+                "events that come next are not in the log",
+            ),
+            Err(kind) => self.fail(Reason::SessionUnconfirmed, kind.as_str()),
+        }
+    }
+
+    /// The stream cannot be gone on with for this client: an error for each request it waits for, and an end that it
+    /// cannot come back to.
+    fn fail(&mut self, reason: Reason, detail: &'static str) {
+        let cursor = self.cursor().terminal();
+        let rejection = Rejection::new(reason, detail);
+        let mut out = BytesMut::new();
+        for id in &self.unanswered {
+            out.extend_from_slice(&last_event(&cursor, &rejection.message(Some(id))));
+        }
+        if self.unanswered.is_empty() {
+            out.extend_from_slice(&last_event(&cursor, &rejection.message(None)));
+        }
+        self.say_last(out.freeze());
+    }
+
+    /// What is said of the session itself, whoever owns it now.
+    fn say_last(&mut self, out: Bytes) {
+        self.out = out;
+        self.cleared = true;
+        self.done = true;
+    }
+
+    fn end(&mut self, ending: Ending) {
+        // Every other end comes after whatever was owed, as events of the stream.
+        if ending == Ending::Lost && !self.unanswered.is_empty() {
+            let detail = "the stream was lost before the answer";
+            return self.fail(Reason::OutcomeUnknown, detail);
+        }
+        if matches!(ending, Ending::Retired | Ending::Lost) {
+            return self.say_last(retry(self.settings.retry_millis));
+        }
+        self.done = true;
+    }
+}
+
+impl Body for Delivery {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        let this = self.get_mut();
+        loop {
+            if !this.out.is_empty() {
+                if !this.cleared
+                    && let Some((guard, _)) = &mut this.hold
+                    && ready!(guard.poll_proof(cx)).is_err()
+                {
+                    this.out = Bytes::new();
+                    this.page.clear();
+                    this.end(Ending::Lost);
+                    continue;
+                }
+                this.cleared = true;
+                let frame = this.out.split_to(this.out.len().min(MAX_FRAME));
+                return Poll::Ready(Some(Ok(Frame::data(frame))));
+            }
+            if this.done {
+                this.stream.detach(this.generation);
+                this.hold = None;
+                return Poll::Ready(None);
+            }
+            this.cleared = false;
+            if let Some(greeting) = this.greeting.take() {
+                match this.stream.poll_numbered(cx) {
+                    Poll::Ready(numbered) => this.out = this.greet(greeting, numbered),
+                    Poll::Pending => {
+                        this.greeting = Some(greeting);
+                        return Poll::Pending;
+                    }
+                }
+                continue;
+            }
+            if !this.page.is_empty() {
+                this.turn();
+                continue;
+            }
+            if let Some(reading) = &mut this.reading {
+                let read = ready!(reading.as_mut().poll(cx));
+                this.reading = None;
+                this.opened_page(read);
+                continue;
+            }
+            match this.stream.take(this.generation, cx.waker()) {
+                Taken::Chunk(chunk) => {
+                    this.next = chunk.end();
+                    if !chunk.answers.is_empty() {
+                        this.unanswered.retain(|id| !chunk.answers.contains(id));
+                    }
+                    this.out = chunk.bytes;
+                }
+                Taken::Behind => this.read(),
+                Taken::Aside(bytes) => this.out = bytes,
+                Taken::Ended(ending) => this.end(ending),
+                Taken::Superseded => {
+                    // Not to come back: the newer one would be ended in its turn, and so on for ever.
+                    this.say_last(bare_event(&this.cursor().terminal()));
+                }
+                Taken::Wait => return Poll::Pending,
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.done && self.out.is_empty()
+    }
+}
+
+impl Drop for Delivery {
+    fn drop(&mut self) {
+        self.stream.detach(self.generation);
+    }
+}
+
+impl fmt::Debug for Delivery {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Delivery")
+            .field("stream", &self.stream.header().key)
+            .field("next", &self.next)
+            .finish_non_exhaustive()
+    }
+}

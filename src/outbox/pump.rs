@@ -1,0 +1,335 @@
+//! The producer's side of a stream: pulls the inner body, numbers each event, has it logged, and publishes it. A task
+//! of its own, since it goes on when the client has left.
+
+use std::{
+    future::{Future, poll_fn},
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use event_listener::EventListener;
+use futures_util::FutureExt;
+use http_body::Body;
+use tokio::time::{Sleep, error::Elapsed, sleep, timeout};
+
+use super::{
+    Settings,
+    batch::{Batch, Numbering, comment, retry},
+    sessions::Streams,
+    source::{Aside, Dry, Source},
+    stream::Stream,
+    window::Chunk,
+};
+use crate::{
+    instance::{Outlet, Serving, Shared},
+    mcp::{RequestId, Subject, sse},
+    rejection::{Reason, Rejection},
+    store::{Append, Ending, Event, EventStore, Seq, SharedEvents, StoreError, StoreErrorKind},
+};
+
+/// How often the rest of a stream that was closed early is asked for in vain before it is given up.
+const TRIES: u32 = 3;
+/// The longest wait before it is asked for, whatever the inner service would like, and the wait between two tries.
+const MAX_WAIT: Duration = Duration::from_secs(5);
+const MIN_WAIT: Duration = Duration::from_millis(50);
+
+pub(crate) struct Pump<R> {
+    pub(super) stream: Arc<Stream>,
+    pub(super) streams: Streams,
+    pub(super) serving: Serving,
+    pub(super) shared: Arc<Shared>,
+    pub(super) events: SharedEvents,
+    pub(super) settings: Settings,
+    pub(super) source: Source<R>,
+    /// The requests whose answers have not come yet.
+    pub(super) owed: Vec<RequestId>,
+    pub(super) state: State,
+    pub(super) _outlet: Outlet,
+}
+
+/// What the pump makes for itself.
+#[derive(Default)]
+pub(super) struct State {
+    numbering: Option<Numbering>,
+    last: Seq,
+    batch: Batch,
+    /// The last batch as the log takes it.
+    log: Vec<Event>,
+    changed: Option<EventListener>,
+    absent: Option<Pin<Box<Sleep>>>,
+}
+
+/// Why the pump stopped pulling.
+enum Stop {
+    Dry(Dry),
+    Over(Ending),
+}
+
+impl<R: Body<Data = Bytes>> Pump<R> {
+    pub(super) async fn run(mut self) {
+        self.open().await;
+        let ending = self.pull().await;
+        self.finish(ending).await;
+    }
+
+    async fn open(&mut self) {
+        let header = self.stream.header();
+        let opened = within(self.settings.store_deadline, self.events.open(header)).await;
+        match opened {
+            Ok(()) => {
+                let pending = match &*header.requests {
+                    [one] => Some(one),
+                    _ => None,
+                };
+                self.state.numbering = Some(Numbering::new(&header.key, pending));
+            }
+            Err(error) => {
+                tracing::warn!(%error, "a stream is not recorded, and cannot be resumed");
+            }
+        }
+        self.stream.opened(self.state.numbering.is_some());
+    }
+
+    async fn pull(&mut self) -> Ending {
+        let mut tries = 0;
+        loop {
+            let step = poll_fn(|cx| self.poll_step(cx)).await;
+            if !self.state.batch.is_empty() {
+                tries = 0;
+                self.flush().await;
+            }
+            match step {
+                Ok(()) => {}
+                Err(Stop::Over(ending)) => return ending,
+                Err(Stop::Dry(dry)) => {
+                    let owes = !self.owed.is_empty();
+                    match (dry, self.source.may_go_on()) {
+                        (Dry::Ended, _) if !owes => {
+                            return match self.stream.header().requests.is_empty() {
+                                true => Ending::ProducerClosed,
+                                false => Ending::Answered,
+                            };
+                        }
+                        (_, Some(wait)) if owes && tries < TRIES => {
+                            tries += 1;
+                            if let Some(ending) = self.go_on(wait).await {
+                                return ending;
+                            }
+                        }
+                        _ => return Ending::Failed,
+                    }
+                }
+            }
+        }
+    }
+
+    /// Waits as long as the inner service asks, and asks it for the rest.
+    async fn go_on(&mut self, wait: Duration) -> Option<Ending> {
+        let mut waited = Box::pin(sleep(wait.clamp(MIN_WAIT, MAX_WAIT)));
+        let over = poll_fn(|cx| match self.poll_over(cx) {
+            Poll::Ready(ending) => Poll::Ready(Some(ending)),
+            Poll::Pending => waited.as_mut().poll(cx).map(|()| None),
+        });
+        if let Some(ending) = over.await {
+            return Some(ending);
+        }
+        // A refusal leaves the body dry, and the next round finds it so.
+        let _ = timeout(MAX_WAIT, self.source.go_on()).await;
+        None
+    }
+
+    fn poll_step(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Stop>> {
+        if let Poll::Ready(ending) = self.poll_over(cx) {
+            return Poll::Ready(Err(Stop::Over(ending)));
+        }
+        if self.stream.demand(cx.waker()).full {
+            return Poll::Pending;
+        }
+        let Self {
+            stream,
+            streams,
+            source,
+            owed,
+            state,
+            ..
+        } = self;
+        let State {
+            numbering,
+            last,
+            batch,
+            ..
+        } = state;
+        source
+            .poll_batch(
+                cx,
+                batch,
+                |batch, event| {
+                    let subject = Subject::of(event.data.unwrap_or_default());
+                    if subject != Subject::Nothing {
+                        subject.visit(&mut |part| match part {
+                            Subject::Answer(id) => owed.retain(|owed| owed != id),
+                            Subject::Question(id) => streams.asked(id),
+                            _ => {}
+                        });
+                    }
+                    let seq = last.plus(batch.len() as u64 + 1);
+                    batch.push(numbering.as_ref(), seq, !owed.is_empty(), event, subject);
+                },
+                |aside| {
+                    stream.say(match aside {
+                        Aside::Comment(text) => comment(text),
+                        Aside::Retry(millis) => retry(millis),
+                    });
+                },
+            )
+            .map_err(Stop::Dry)
+    }
+
+    /// Whether the stream ends for a reason that has nothing to do with what the inner service says.
+    fn poll_over(&mut self, cx: &mut Context<'_>) -> Poll<Ending> {
+        loop {
+            let session = self.serving.session();
+            let changed = self.state.changed.get_or_insert_with(|| session.listen());
+            if !session.condition().is_alive() {
+                return Poll::Ready(Ending::Lost);
+            }
+            if self.shared.is_closing() && self.owed.is_empty() {
+                return Poll::Ready(Ending::Retired);
+            }
+            if Pin::new(changed).poll(cx).is_pending() {
+                break;
+            }
+            self.state.changed = None;
+        }
+        if self.stream.demand(cx.waker()).attached {
+            self.state.absent = None;
+            return Poll::Pending;
+        }
+        let window = self.settings.resume_window;
+        let absent = self
+            .state
+            .absent
+            .get_or_insert_with(|| Box::pin(sleep(window)));
+        absent.as_mut().poll(cx).map(|()| Ending::TornDown)
+    }
+
+    /// Has the batch logged, then publishes it.
+    async fn flush(&mut self) {
+        let first = self.state.last.next();
+        let mut chunk = self.state.batch.finish(first, &mut self.state.log);
+        self.state.last = first.plus(chunk.len() as u64 - 1);
+        if self.state.numbering.is_some() {
+            let append = Append {
+                key: &self.stream.header().key,
+                first,
+                events: &self.state.log,
+                keep: self.stream.keep(first),
+            };
+            let logged = within(self.settings.store_deadline, self.events.append(&append)).await;
+            if let Err(error) = &logged {
+                // The number is given, so that whoever resumes from before it is told of the gap.
+                tracing::warn!(%error, "events were not recorded");
+            }
+            chunk.logged = logged.is_ok();
+        }
+        self.state.log.clear();
+        let mut chunk = Some(chunk);
+        poll_fn(|cx| self.poll_publish(&mut chunk, cx)).await;
+    }
+
+    fn poll_publish(&mut self, chunk: &mut Option<Chunk>, cx: &mut Context<'_>) -> Poll<()> {
+        let Some(refused) = chunk
+            .take()
+            .and_then(|chunk| self.stream.publish(chunk, cx.waker()).err())
+        else {
+            return Poll::Ready(());
+        };
+        *chunk = Some(refused);
+        // A client that never reads must not outlive its session.
+        if !self.serving.session().condition().is_alive() {
+            return Poll::Ready(());
+        }
+        let session = self.serving.session();
+        let changed = self.state.changed.get_or_insert_with(|| session.listen());
+        if Pin::new(changed).poll(cx).is_ready() {
+            self.state.changed = None;
+            cx.waker().wake_by_ref();
+        }
+        Poll::Pending
+    }
+
+    /// Answers what is still owed, and says how it ended.
+    async fn finish(mut self, ending: Ending) {
+        // Under a lost grant nothing more is recorded; whoever still reads is told by the delivery.
+        if ending != Ending::Lost && !self.owed.is_empty() {
+            for id in std::mem::take(&mut self.owed) {
+                let rejection = Rejection::new(Reason::OutcomeUnknown, why(ending));
+                let message = rejection.message(Some(&id));
+                let seq = self.state.last.plus(self.state.batch.len() as u64 + 1);
+                let State {
+                    batch, numbering, ..
+                } = &mut self.state;
+                let event = sse::Event::of_data(&message);
+                batch.push(numbering.as_ref(), seq, false, event, Subject::Answer(id));
+            }
+            self.flush().await;
+        }
+        self.stream.end(ending);
+        self.streams.remove(&self.stream);
+        if self.state.numbering.is_some() {
+            // What is over may be forgotten when there is no more room, so not while somebody still reads it there. For
+            // the time that it would be kept for nobody.
+            let window = self.settings.resume_window;
+            let read_up = poll_fn(|cx| self.stream.poll_read_up(cx));
+            if let Err(late) = by(window, read_up).await {
+                tracing::debug!(%late, "a client has not read a stream that is over");
+            }
+            let key = &self.stream.header().key;
+            let end = self.events.end(key, self.state.last, ending);
+            if let Err(error) = within(self.settings.store_deadline, end).await {
+                tracing::debug!(%error, "the end of a stream was not recorded");
+            }
+        }
+    }
+}
+
+/// Whatever becomes of the task, nobody waits for it in vain.
+impl<R> Drop for Pump<R> {
+    fn drop(&mut self) {
+        self.stream.end(Ending::Lost);
+        self.streams.remove(&self.stream);
+    }
+}
+
+fn why(ending: Ending) -> &'static str {
+    match ending {
+        Ending::TornDown => "nobody came back for the answer in time",
+        _ => "the stream ended before the answer",
+    }
+}
+
+/// A future that is ready at once, as a rule, and then costs no timer.
+async fn by(limit: Duration, future: impl Future<Output = ()>) -> Result<(), Elapsed> {
+    let mut future = std::pin::pin!(future);
+    match future.as_mut().now_or_never() {
+        Some(()) => Ok(()),
+        None => timeout(limit, future).await,
+    }
+}
+
+/// The reply of a store, if it comes in time. One that is there at once costs no timer.
+pub(crate) async fn within<T>(
+    limit: Duration,
+    call: impl Future<Output = Result<T, StoreError>>,
+) -> Result<T, StoreError> {
+    let mut call = std::pin::pin!(call);
+    if let Some(reply) = call.as_mut().now_or_never() {
+        return reply;
+    }
+    timeout(limit, call)
+        .await
+        .unwrap_or_else(|_| Err(StoreErrorKind::TimedOut.into()))
+}

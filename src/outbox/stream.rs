@@ -1,0 +1,146 @@
+//! One stream between its producer and its client: the window under a lock, and whom to wake once it is released.
+
+use std::task::{Context, Poll, Waker};
+
+use bytes::Bytes;
+
+use super::{
+    sync::{Mutex, MutexGuard, PoisonError},
+    window::{Bounds, Chunk, Taken, Wake, Window},
+};
+use crate::store::{Ending, Seq, StreamHeader};
+
+#[derive(Debug)]
+pub(crate) struct Stream {
+    header: StreamHeader,
+    window: Mutex<Window>,
+}
+
+/// What the producer has to know of its client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Demand {
+    pub(crate) attached: bool,
+    /// The client is too far behind for more.
+    pub(crate) full: bool,
+}
+
+impl Stream {
+    pub(crate) fn new(header: StreamHeader, bounds: Bounds) -> Self {
+        Self {
+            header,
+            window: Mutex::new(Window::new(bounds)),
+        }
+    }
+
+    /// A stream of which only the log is left, up to `head`.
+    pub(crate) fn over(header: StreamHeader, bounds: Bounds, head: Seq, ending: Ending) -> Self {
+        Self {
+            header,
+            window: Mutex::new(Window::over(bounds, head, ending)),
+        }
+    }
+
+    pub(crate) fn header(&self) -> &StreamHeader {
+        &self.header
+    }
+
+    fn window(&self) -> MutexGuard<'_, Window> {
+        // Nothing in the window's methods panics half-way through a change.
+        self.window.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes the window, and wakes whoever must know after the lock is released.
+    fn change<T>(&self, change: impl FnOnce(&mut Window) -> (T, Wake)) -> T {
+        let (outcome, wake) = change(&mut self.window());
+        wake.wake();
+        outcome
+    }
+
+    pub(crate) fn head(&self) -> Seq {
+        self.window().head()
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.window().ending().is_some()
+    }
+
+    pub(crate) fn opened(&self, numbered: bool) {
+        self.change(|window| ((), window.opened(numbered)));
+    }
+
+    pub(crate) fn poll_numbered(&self, cx: &mut Context<'_>) -> Poll<bool> {
+        let mut window = self.window();
+        match window.numbered() {
+            Some(numbered) => Poll::Ready(numbered),
+            None => {
+                window.watch_opening(cx.waker());
+                Poll::Pending
+            }
+        }
+    }
+
+    pub(crate) fn attach(&self, next: Option<Seq>) -> u64 {
+        self.change(|window| window.attach(next))
+    }
+
+    pub(crate) fn detach(&self, generation: u64) {
+        self.change(|window| ((), window.detach(generation)));
+    }
+
+    pub(crate) fn keep(&self, next: Seq) -> Seq {
+        self.window().keep(next)
+    }
+
+    /// Publishes a chunk; gives it back, and keeps the waker, while there is no room for it.
+    pub(crate) fn publish(&self, chunk: Chunk, waker: &Waker) -> Result<(), Chunk> {
+        self.change(|window| match window.publish(chunk) {
+            Ok(wake) => (Ok(()), wake),
+            Err(chunk) => {
+                window.watch(waker, true);
+                (Err(chunk), Wake::default())
+            }
+        })
+    }
+
+    pub(crate) fn say(&self, aside: Bytes) {
+        self.change(|window| ((), window.say(aside)));
+    }
+
+    pub(crate) fn end(&self, ending: Ending) {
+        self.change(|window| ((), window.end(ending)));
+    }
+
+    pub(crate) fn take(&self, generation: u64, waker: &Waker) -> Taken {
+        self.change(|window| window.take(generation, waker))
+    }
+
+    pub(crate) fn advance(
+        &self,
+        generation: u64,
+        next: Seq,
+        lengths: impl DoubleEndedIterator<Item = usize>,
+    ) {
+        self.change(|window| ((), window.advance(generation, next, lengths)));
+    }
+
+    /// Ready once no client that is attached needs the log.
+    pub(crate) fn poll_read_up(&self, cx: &mut Context<'_>) -> Poll<()> {
+        let mut window = self.window();
+        if !window.needs_log() {
+            return Poll::Ready(());
+        }
+        window.watch(cx.waker(), true);
+        Poll::Pending
+    }
+
+    /// What the client's side wants, with a waker for when that changes.
+    pub(crate) fn demand(&self, waker: &Waker) -> Demand {
+        let mut window = self.window();
+        let full = window.is_full();
+        window.watch(waker, full);
+        Demand {
+            attached: window.is_attached(),
+            full,
+        }
+    }
+}
