@@ -1,14 +1,23 @@
 //! Incidents that MCP sessions have on more than one instance, run on real servers over real sockets, each
 //! unguarded and guarded: `cargo run --release --example incidents [-- [--json] [NAME]...]`.
 
+mod balancer;
+mod caller;
 mod client;
+mod counter;
 mod edge;
+mod guarded;
+mod handshakes;
+mod naive;
 mod notebook;
 mod permissive;
 mod pod;
 mod rehash;
 mod report;
 mod ring;
+mod rolling_deploy;
+mod stateless_resume;
+mod stream;
 
 use std::process::ExitCode;
 
@@ -24,11 +33,23 @@ struct Incident {
     run: fn(Variant) -> BoxFuture<'static, Result<Report, Error>>,
 }
 
-const INCIDENTS: &[Incident] = &[Incident {
-    name: "rehash",
-    about: "two of six instances crash and their sessions land on instances that never saw them",
-    run: |variant| Box::pin(rehash::run(variant)),
-}];
+const INCIDENTS: &[Incident] = &[
+    Incident {
+        name: "rehash",
+        about: "two of six instances crash and their sessions land on instances that never saw them",
+        run: |variant| Box::pin(rehash::run(variant)),
+    },
+    Incident {
+        name: "stateless_resume",
+        about: "streams and calls land on instances that share the log of events and nothing else",
+        run: |variant| Box::pin(stateless_resume::run(variant)),
+    },
+    Incident {
+        name: "rolling_deploy",
+        about: "three instances are replaced one by one under open streams",
+        run: |variant| Box::pin(rolling_deploy::run(variant)),
+    },
+];
 
 struct Options {
     json: bool,

@@ -2,7 +2,9 @@
 
 use std::{net::SocketAddr, sync::Arc, thread, time::Duration};
 
-use axum::{Router, serve::ListenerExt};
+use axum::{
+    Router, http::HeaderValue, middleware::map_response, response::Response, serve::ListenerExt,
+};
 use mcp_session_guard::{
     affinity_guard::AffinityGuardLayer, instance::Instance, store::MemoryStore,
 };
@@ -12,7 +14,7 @@ use rmcp::transport::streamable_http_server::{
 use tokio::{net::TcpListener, runtime, sync::oneshot, task};
 use tower::Layer;
 
-use crate::{Error, notebook, permissive, report::Variant};
+use crate::{Error, edge::SERVED_BY, notebook, permissive, report::Variant};
 
 /// Short, so that nobody has to wait long for the sessions of a crashed instance to be given up.
 pub(crate) const LEASE: Duration = Duration::from_secs(2);
@@ -30,24 +32,45 @@ impl Pod {
         variant: Variant,
         store: MemoryStore,
     ) -> Result<Self, Error> {
+        let label = Arc::clone(&name);
+        Self::launch(name, async move |address| {
+            open(&label, variant, store, address).await
+        })
+        .await
+    }
+
+    /// Serves what `open` makes; it is told the address.
+    pub(crate) async fn launch<F>(
+        name: Arc<str>,
+        open: impl FnOnce(SocketAddr) -> F + Send + 'static,
+    ) -> Result<Self, Error>
+    where
+        F: Future<Output = Result<Router, Error>>,
+    {
         let (crash, crashed) = oneshot::channel();
-        let (started, address) = oneshot::channel();
+        let (started, address) = oneshot::channel::<Result<_, Error>>();
         let runtime = runtime::Builder::new_current_thread()
             .enable_all()
             .build()?;
-        let label = Arc::clone(&name);
         let thread = thread::Builder::new()
             .name(name.to_string())
             .spawn(move || {
                 runtime.block_on(async move {
-                    let (listener, router) = match open(&label, variant, store).await {
-                        Ok(opened) => opened,
+                    let opened = async {
+                        let listener = TcpListener::bind("127.0.0.1:0").await?;
+                        let address = listener.local_addr()?;
+                        Ok::<_, Error>((listener, open(address).await?, address))
+                    };
+                    let (listener, router) = match opened.await {
+                        Ok((listener, router, address)) => {
+                            let _ = started.send(Ok(address));
+                            (listener, router)
+                        }
                         Err(error) => {
                             let _ = started.send(Err(error));
                             return;
                         }
                     };
-                    let _ = started.send(listener.local_addr().map_err(Error::from));
                     // rmcp answers in two small writes, and Nagle's algorithm would hold the second back for 40 ms.
                     let listener = listener.tap_io(|socket| {
                         let _ = socket.set_nodelay(true);
@@ -81,13 +104,13 @@ async fn open(
     name: &Arc<str>,
     variant: Variant,
     store: MemoryStore,
-) -> Result<(TcpListener, Router), Error> {
-    let listener = TcpListener::bind("127.0.0.1:0").await?;
-    let router = match variant {
+    address: SocketAddr,
+) -> Result<Router, Error> {
+    Ok(match variant {
         Variant::Unguarded => permissive::router(),
         Variant::Guarded => {
             let instance = Instance::builder(Arc::clone(name))
-                .with_address(format!("http://{}", listener.local_addr()?))
+                .with_address(format!("http://{address}"))
                 .with_lease(LEASE)
                 .join(store)?;
             instance.ready().await;
@@ -96,6 +119,16 @@ async fn open(
             let guard = AffinityGuardLayer::new(instance).with_owner_hint();
             Router::new().route_service("/mcp", guard.layer(mcp))
         }
-    };
-    Ok((listener, router))
+    })
+}
+
+/// Has each answer say which instance gave it.
+pub(crate) fn named(router: Router, name: &str) -> Router {
+    let name = HeaderValue::from_str(name).ok();
+    router.layer(map_response(move |mut response: Response| {
+        if let Some(name) = name.clone() {
+            response.headers_mut().insert(SERVED_BY, name);
+        }
+        std::future::ready(response)
+    }))
 }
