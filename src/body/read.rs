@@ -3,6 +3,7 @@
 use std::{future::poll_fn, ops::ControlFlow, pin::Pin};
 
 use bytes::{Bytes, BytesMut};
+use futures_util::FutureExt;
 use http::HeaderMap;
 use http_body::Body;
 use tokio::time::{Instant, timeout_at};
@@ -58,8 +59,13 @@ where
     let mut body: Pin<Box<B>> = Box::pin(body);
     let mut read = Collected::default();
     let (finding, rest) = loop {
-        let next = timeout_at(deadline, poll_fn(|cx| body.as_mut().poll_frame(cx)));
-        match next.await {
+        let mut next = poll_fn(|cx| body.as_mut().poll_frame(cx));
+        // What is there at once costs no timer.
+        let next = match (&mut next).now_or_never() {
+            Some(frame) => Ok(frame),
+            None => timeout_at(deadline, next).await,
+        };
+        match next {
             Err(_) => break (Finding::TooSlow, Left::Body),
             Ok(None) => break (Finding::Ended, Left::Trailers(None)),
             Ok(Some(Err(error))) => break (Finding::Failed, Left::Error(error)),

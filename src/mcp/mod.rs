@@ -8,6 +8,7 @@ mod envelope;
 mod era;
 pub mod header;
 mod marks;
+mod scan;
 pub mod sse;
 mod subject;
 
@@ -15,4 +16,5 @@ pub use effect::{Effect, ToolEffects, method_effect};
 pub use envelope::{Envelope, EnvelopeError, EnvelopeErrorKind, Id, Message, MessageKind};
 pub use era::{Era, MODERN_SINCE, is_modern_version, may_prime};
 pub(crate) use marks::{Marks, Presented};
+pub(crate) use subject::Carried;
 pub use subject::{RequestId, Subject};

@@ -1,12 +1,12 @@
 //! What a message that the server sends is about: an answer, a question of its own, or neither.
 
-use std::fmt;
+use std::{fmt, sync::LazyLock};
 
 use memchr::memmem;
 use serde::{Deserialize, Deserializer, de::IgnoredAny};
 use serde_json::value::RawValue;
 
-use super::Id;
+use super::{Envelope, Id, MessageKind, scan::Head};
 
 /// A JSON-RPC id that outlives its message: JSON text, so that `1` and `"1"` differ and it is echoed as written.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -69,30 +69,30 @@ impl Subject {
     /// ```
     #[must_use]
     pub fn of(message: &[u8]) -> Self {
-        // Most messages on a long stream are notifications. A member `id` is written as such, or with an escape.
-        if memmem::find(message, b"\"id\"").is_none() && memchr::memchr(b'\\', message).is_none() {
-            return Self::Nothing;
+        match Head::of(message) {
+            Some(head) => Self::of_head(&head),
+            None => Self::read(message).unwrap_or_default(),
         }
-        Self::read(message).unwrap_or_default()
     }
 
     fn read(message: &[u8]) -> Option<Self> {
         if !message.trim_ascii_start().starts_with(b"[") {
-            return Some(Self::of_head(&serde_json::from_slice(message).ok()?));
+            let members: Members<'_> = serde_json::from_slice(message).ok()?;
+            return Some(Self::of_head(&members.head()));
         }
-        let batch: Vec<Head<'_>> = serde_json::from_slice(message).ok()?;
-        Some(Self::Batch(batch.iter().map(Self::of_head).collect()))
+        let batch: Vec<Members<'_>> = serde_json::from_slice(message).ok()?;
+        let parts = batch.iter().map(|members| Self::of_head(&members.head()));
+        Some(Self::Batch(parts.collect()))
     }
 
     fn of_head(head: &Head<'_>) -> Self {
-        let Some(id) = head.id.map(RawValue::get).filter(|id| is_id(id)) else {
+        let Some(id) = head.id.filter(|id| is_id(id)) else {
             return Self::Nothing;
         };
-        let id = RequestId(id.into());
-        if head.method.is_some() {
-            Self::Question(id)
-        } else if head.result.is_some() || head.error.is_some() {
-            Self::Answer(id)
+        if head.method {
+            Self::Question(RequestId(id.into()))
+        } else if head.result || head.error {
+            Self::Answer(RequestId(id.into()))
         } else {
             Self::Nothing
         }
@@ -107,8 +107,9 @@ impl Subject {
     }
 }
 
+/// The same as a [`Head`], read in full.
 #[derive(Deserialize)]
-struct Head<'a> {
+struct Members<'a> {
     #[serde(borrow, default)]
     id: Option<&'a RawValue>,
     #[serde(default, deserialize_with = "present")]
@@ -118,6 +119,65 @@ struct Head<'a> {
     #[serde(default, deserialize_with = "present")]
     error: Option<IgnoredAny>,
 }
+
+impl<'a> Members<'a> {
+    fn head(&self) -> Head<'a> {
+        Head {
+            id: self.id.map(RawValue::get),
+            method: self.method.is_some(),
+            result: self.result.is_some(),
+            error: self.error.is_some(),
+        }
+    }
+}
+
+/// What a POST carries, as far as streams are concerned.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Carried {
+    /// The requests that it makes.
+    pub(crate) requests: Vec<RequestId>,
+    /// The questions that it answers.
+    pub(crate) answers: Vec<RequestId>,
+    /// Whether it is of the era without sessions.
+    pub(crate) modern: bool,
+}
+
+impl Carried {
+    /// Never fails: of what cannot be read nothing is known, and the inner service says what is wrong with it.
+    pub(crate) fn of(body: &[u8]) -> Self {
+        // A version in `_meta` makes it modern. Its name may be written with escapes.
+        let plain = memchr::memchr(b'\\', body).is_none() && VERSION.find(body).is_none();
+        let mut carried = Self::default();
+        match Head::of(body) {
+            Some(head) if plain => carried.add(&Subject::of_head(&head)),
+            _ => {
+                if let Ok(envelope) = Envelope::parse(body) {
+                    carried.modern = envelope.is_modern();
+                    for message in envelope.messages() {
+                        match message.kind() {
+                            MessageKind::Request { id, .. } => carried.requests.push((*id).into()),
+                            MessageKind::Response { id, .. } => carried.answers.push((*id).into()),
+                            MessageKind::Notification { .. } => {}
+                        }
+                    }
+                }
+            }
+        }
+        carried
+    }
+
+    fn add(&mut self, subject: &Subject) {
+        match subject {
+            // What a server asks with, a client calls with.
+            Subject::Question(id) => self.requests.push(id.clone()),
+            Subject::Answer(id) => self.answers.push(id.clone()),
+            Subject::Nothing | Subject::Batch(_) => {}
+        }
+    }
+}
+
+static VERSION: LazyLock<memmem::Finder<'static>> =
+    LazyLock::new(|| memmem::Finder::new("io.modelcontextprotocol/protocolVersion"));
 
 /// `null` counts as a member that is there.
 fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<IgnoredAny>, D::Error> {
@@ -181,6 +241,37 @@ mod tests {
             of(r#"{"jsonrpc":"2.0","\u0069d":1,"result":{}}"#),
             Subject::Answer(id("1"))
         );
+    }
+
+    #[test]
+    fn what_a_post_carries() {
+        let of = |body: &str| Carried::of(body.as_bytes());
+        let carried = |requests: &[&str], answers: &[&str], modern| Carried {
+            requests: requests.iter().map(|json| id(json)).collect(),
+            answers: answers.iter().map(|json| id(json)).collect(),
+            modern,
+        };
+        let ping = r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#;
+        let answer = r#"{"jsonrpc":"2.0","id":"q","result":{}}"#;
+        let note =
+            r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#;
+        assert_eq!(of(ping), carried(&["1"], &[], false));
+        assert_eq!(of(answer), carried(&[], &["\"q\""], false));
+        assert_eq!(of(note), carried(&[], &[], false));
+        assert_eq!(
+            of(&format!("[{ping},{answer},{note}]")),
+            carried(&["1"], &["\"q\""], false)
+        );
+        assert_eq!(of("not json"), Carried::default());
+        for name in [
+            "io.modelcontextprotocol/protocolVersion",
+            "io.modelcontextprotocol\\/protocol\\u0056ersion",
+        ] {
+            let modern = format!(
+                r#"{{"jsonrpc":"2.0","id":2,"method":"ping","params":{{"_meta":{{"{name}":"2026-07-28"}}}}}}"#
+            );
+            assert_eq!(of(&modern), carried(&["2"], &[], true), "{name}");
+        }
     }
 
     #[test]

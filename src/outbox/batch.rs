@@ -1,46 +1,73 @@
 //! Events that are ready together, numbered and written once: what is logged and what is sent share the same bytes.
 
+use std::sync::Arc;
+
 use bytes::{BufMut, Bytes, BytesMut};
 
-use super::{Chunk, Cursor};
+use super::{Chunk, Cursor, cursor::write_pending};
 use crate::{
     mcp::{RequestId, Subject, sse},
-    store::{Event, Seq, StreamKey},
+    session::Epoch,
+    store::{Event, Seq},
 };
+
+/// The text that the cursors of one producer begin with, as a line of an event.
+#[derive(Debug, Clone)]
+pub(crate) struct Prefix(Arc<str>);
+
+impl Prefix {
+    pub(crate) fn new(epoch: Epoch) -> Self {
+        Self(format!("id: g1.{epoch}.").into())
+    }
+}
 
 /// How one stream's events are numbered: the text of its cursors, all but the number.
 #[derive(Debug)]
 pub(crate) struct Numbering {
-    prefix: Box<[u8]>,
-    /// What follows the number while the request waits.
-    waiting: Box<[u8]>,
+    text: String,
+    /// Where the number stands; what follows it is there while the request waits.
+    at: usize,
 }
 
 impl Numbering {
-    pub(crate) fn new(key: &StreamKey, pending: Option<&RequestId>) -> Self {
-        let start = Cursor::new(key, Seq::START);
-        let bare = start.to_string();
-        let waiting = start.waiting_for(pending).to_string();
-        // The number at the start is the digit at the end.
-        let prefix = &bare[..bare.len() - 1];
-        Self {
-            prefix: format!("id: {prefix}").into_bytes().into(),
-            waiting: waiting.as_bytes()[bare.len()..].into(),
+    pub(crate) fn new(prefix: &Prefix, stream: u64, pending: Option<&RequestId>) -> Self {
+        let mut text = String::with_capacity(prefix.0.len() + 32);
+        text.push_str(&prefix.0);
+        push_hex(&mut text, stream);
+        text.push('.');
+        let at = text.len();
+        if let Some(id) = pending
+            && id.as_json().len() <= Cursor::MAX_PENDING
+        {
+            text.push('.');
+            // Writing to a string cannot fail.
+            let _ = write_pending(&mut text, id);
         }
+        Self { text, at }
     }
 
     /// Writes the line with an event's id.
     pub(crate) fn write(&self, out: &mut BytesMut, seq: Seq, waits: bool) {
-        out.put_slice(&self.prefix);
+        let (before, after) = self.text.as_bytes().split_at(self.at);
+        out.put_slice(before);
         out.put_slice(itoa::Buffer::new().format(seq.get()).as_bytes());
         if waits {
-            out.put_slice(&self.waiting);
+            out.put_slice(after);
         }
         out.put_u8(b'\n');
     }
 
+    /// How many bytes an event has beside its data, at most.
     fn overhead(&self) -> usize {
-        self.prefix.len() + self.waiting.len() + 24
+        self.text.len() + 32
+    }
+}
+
+fn push_hex(text: &mut String, number: u64) {
+    let digits = (64 - number.leading_zeros()).div_ceil(4).max(1);
+    for digit in (0..digits).rev() {
+        let nibble = (number >> (4 * digit)) & 0xf;
+        text.push(char::from_digit(nibble as u32, 16).unwrap_or('0'));
     }
 }
 
@@ -79,7 +106,7 @@ impl Batch {
     ) {
         let data = event.data.unwrap_or_default();
         self.out
-            .reserve(data.len() + event.event.len() + numbering.map_or(24, Numbering::overhead));
+            .reserve(data.len() + event.event.len() + numbering.map_or(32, Numbering::overhead));
         if let Some(numbering) = numbering {
             numbering.write(&mut self.out, seq, waits);
         }
@@ -125,6 +152,14 @@ impl Batch {
     }
 }
 
+/// The first event of a numbered stream.
+pub(crate) fn priming(numbering: &Numbering, before: Seq, waits: bool) -> Bytes {
+    let mut out = BytesMut::with_capacity(numbering.overhead());
+    numbering.write(&mut out, before, waits);
+    out.put_slice(b"data:\n\n");
+    out.freeze()
+}
+
 /// An event without data: a position that a client can come back to, before there is anything to say.
 pub(crate) fn bare_event(cursor: &Cursor) -> Bytes {
     Bytes::from(format!("id: {cursor}\ndata:\n\n"))
@@ -154,7 +189,7 @@ pub(crate) fn retry(millis: u64) -> Bytes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::session::{Epoch, SessionId};
+    use crate::{session::SessionId, store::StreamKey};
 
     #[test]
     fn log_and_wire_are_the_same_bytes() {
@@ -164,7 +199,7 @@ mod tests {
             stream: 9,
         };
         let id = RequestId::from_json("5").unwrap();
-        let numbering = Numbering::new(&key, Some(&id));
+        let numbering = Numbering::new(&Prefix::new(key.epoch), key.stream, Some(&id));
         let mut batch = Batch::default();
         let decoded = |text: &'static str| sse::Event::of_data(text.as_bytes());
         batch.push(
@@ -198,5 +233,29 @@ mod tests {
         );
         assert!(batch.is_empty());
         assert!(chunk.bytes.as_ptr() == events[0].bytes.as_ptr());
+    }
+
+    #[test]
+    fn the_text_is_that_of_a_cursor() {
+        for stream in [0, 1, 15, 16, 0xabc, u64::MAX] {
+            for pending in [
+                None,
+                Some("7"),
+                Some("\"a-b\""),
+                Some("\"a b\""),
+                Some("1.5"),
+            ] {
+                let id = pending.map(|json| RequestId::from_json(json).unwrap());
+                let key = StreamKey {
+                    session: SessionId::parse("s").unwrap(),
+                    epoch: Epoch::from_u128(0x1234),
+                    stream,
+                };
+                let numbering = Numbering::new(&Prefix::new(key.epoch), stream, id.as_ref());
+                let cursor = Cursor::new(&key, Seq::new(12)).waiting_for(id.as_ref());
+                let first = priming(&numbering, Seq::new(12), true);
+                assert_eq!(first, bare_event(&cursor));
+            }
+        }
     }
 }

@@ -136,17 +136,19 @@ impl fmt::Display for Cursor {
 }
 
 /// Integers and plain strings as they are, the rest as hexadecimal digits of its JSON.
-fn write_pending(f: &mut impl Write, id: &RequestId) -> fmt::Result {
+pub(super) fn write_pending(f: &mut impl Write, id: &RequestId) -> fmt::Result {
     let json = id.as_json();
     if is_integer(json) {
-        return write!(f, "n{json}");
+        f.write_char('n')?;
+        return f.write_str(json);
     }
     if let Some(text) = json
         .strip_prefix('"')
         .and_then(|json| json.strip_suffix('"'))
         && is_plain(text)
     {
-        return write!(f, "s{text}");
+        f.write_char('s')?;
+        return f.write_str(text);
     }
     f.write_char('j')?;
     json.bytes().try_for_each(|byte| write!(f, "{byte:02x}"))

@@ -18,7 +18,7 @@ use tokio::time::sleep;
 
 use super::{
     Cursor, Settings,
-    batch::{MAX_FRAME, bare_event, comment, last_event, retry},
+    batch::{MAX_FRAME, bare_event, comment, last_event, priming, retry},
     pump::within,
     stream::Stream,
     window::Taken,
@@ -116,12 +116,9 @@ impl Delivery {
     fn greet(&self, greeting: Greeting, numbered: bool) -> Bytes {
         match greeting {
             Greeting::Position(cursor) => bare_event(&cursor),
-            Greeting::Priming if numbered => {
-                let waits = match &*self.unanswered {
-                    [one] => Some(one),
-                    _ => None,
-                };
-                bare_event(&self.cursor().waiting_for(waits))
+            Greeting::Priming if numbered && let Some(numbering) = self.stream.numbering() => {
+                let before = Seq::new(self.next.get() - 1);
+                priming(numbering, before, !self.unanswered.is_empty())
             }
             Greeting::Priming | Greeting::Comment => comment(b""),
         }

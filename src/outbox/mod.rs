@@ -42,7 +42,11 @@ pub(crate) use source::GoOn;
 pub(crate) use stream::Stream;
 pub(crate) use window::{Bounds, Chunk};
 
-use self::{pump::Pump, source::Source};
+use self::{
+    batch::{Numbering, Prefix},
+    pump::Pump,
+    source::Source,
+};
 use crate::{
     instance::{Guard, Outlet, Running, Serving, Shared},
     mcp::RequestId,
@@ -74,6 +78,7 @@ pub(crate) struct Outbox {
     pub(crate) events: SharedEvents,
     pub(crate) settings: Settings,
     pub(crate) sessions: Arc<Sessions>,
+    prefix: Prefix,
 }
 
 /// The stream of an inner service, about to be carried.
@@ -88,6 +93,16 @@ pub(crate) struct Inner<R> {
 static STREAMS: AtomicU64 = AtomicU64::new(1);
 
 impl Outbox {
+    pub(crate) fn new(shared: Arc<Shared>, events: SharedEvents, settings: Settings) -> Self {
+        Self {
+            prefix: Prefix::new(shared.id().epoch()),
+            shared,
+            events,
+            settings,
+            sessions: Arc::default(),
+        }
+    }
+
     /// Carries an inner stream from its beginning. Gives the stream back when the session has too many.
     pub(crate) fn carry<R>(
         &self,
@@ -111,7 +126,13 @@ impl Outbox {
         let capabilities = session.terms.capabilities;
         let requests: Arc<[RequestId]> = inner.requests.as_slice().into();
         let header = StreamHeader::new(key, serving.fence(), capabilities, requests);
-        let stream = Arc::new(Stream::new(header, self.settings.bounds));
+        // A position can name one request.
+        let pending = match &*inner.requests {
+            [one] => Some(one),
+            _ => None,
+        };
+        let numbering = Numbering::new(&self.prefix, header.key.stream, pending);
+        let stream = Arc::new(Stream::new(header, numbering, self.settings.bounds));
         streams.add(Arc::clone(&stream));
         let running = match inner.requests.is_empty() {
             true => Running::Stream,
@@ -136,7 +157,7 @@ impl Outbox {
             state: Default::default(),
             _outlet: Outlet::new(&self.shared),
         };
-        tokio::spawn(pump.run());
+        tokio::spawn(Box::new(pump).run());
         Ok(delivery)
     }
 

@@ -13,14 +13,17 @@ use bytes::Bytes;
 use event_listener::EventListener;
 use futures_util::FutureExt;
 use http_body::Body;
-use tokio::time::{Sleep, error::Elapsed, sleep, timeout};
+use tokio::{
+    task::yield_now,
+    time::{Sleep, error::Elapsed, sleep, timeout},
+};
 
 use super::{
     Settings,
-    batch::{Batch, Numbering, comment, retry},
+    batch::{Batch, comment, retry},
     sessions::Streams,
     source::{Aside, Dry, Source},
-    stream::Stream,
+    stream::{Demand, Stream},
     window::Chunk,
 };
 use crate::{
@@ -53,7 +56,8 @@ pub(crate) struct Pump<R> {
 /// What the pump makes for itself.
 #[derive(Default)]
 pub(super) struct State {
-    numbering: Option<Numbering>,
+    /// Whether the log was opened, and so whether events carry ids.
+    numbered: bool,
     last: Seq,
     batch: Batch,
     /// The last batch as the log takes it.
@@ -69,7 +73,8 @@ enum Stop {
 }
 
 impl<R: Body<Data = Bytes>> Pump<R> {
-    pub(super) async fn run(mut self) {
+    /// Boxed, since a future holds what it is given twice over.
+    pub(super) async fn run(mut self: Box<Self>) {
         self.open().await;
         let ending = self.pull().await;
         self.finish(ending).await;
@@ -78,19 +83,11 @@ impl<R: Body<Data = Bytes>> Pump<R> {
     async fn open(&mut self) {
         let header = self.stream.header();
         let opened = within(self.settings.store_deadline, self.events.open(header)).await;
-        match opened {
-            Ok(()) => {
-                let pending = match &*header.requests {
-                    [one] => Some(one),
-                    _ => None,
-                };
-                self.state.numbering = Some(Numbering::new(&header.key, pending));
-            }
-            Err(error) => {
-                tracing::warn!(%error, "a stream is not recorded, and cannot be resumed");
-            }
+        if let Err(error) = &opened {
+            tracing::warn!(%error, "a stream is not recorded, and cannot be resumed");
         }
-        self.stream.opened(self.state.numbering.is_some());
+        self.state.numbered = opened.is_ok();
+        self.stream.opened(self.state.numbered);
     }
 
     async fn pull(&mut self) -> Ending {
@@ -99,7 +96,12 @@ impl<R: Body<Data = Bytes>> Pump<R> {
             let step = poll_fn(|cx| self.poll_step(cx)).await;
             if !self.state.batch.is_empty() {
                 tries = 0;
+                let more = self.state.batch.is_full();
                 self.flush().await;
+                if more {
+                    // A client that keeps up must get its turn before there is more than its window holds.
+                    yield_now().await;
+                }
             }
             match step {
                 Ok(()) => {}
@@ -129,9 +131,9 @@ impl<R: Body<Data = Bytes>> Pump<R> {
     /// Waits as long as the inner service asks, and asks it for the rest.
     async fn go_on(&mut self, wait: Duration) -> Option<Ending> {
         let mut waited = Box::pin(sleep(wait.clamp(MIN_WAIT, MAX_WAIT)));
-        let over = poll_fn(|cx| match self.poll_over(cx) {
-            Poll::Ready(ending) => Poll::Ready(Some(ending)),
-            Poll::Pending => waited.as_mut().poll(cx).map(|()| None),
+        let over = poll_fn(|cx| match self.over(cx) {
+            Err(ending) => Poll::Ready(Some(ending)),
+            Ok(_) => waited.as_mut().poll(cx).map(|()| None),
         });
         if let Some(ending) = over.await {
             return Some(ending);
@@ -142,11 +144,10 @@ impl<R: Body<Data = Bytes>> Pump<R> {
     }
 
     fn poll_step(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Stop>> {
-        if let Poll::Ready(ending) = self.poll_over(cx) {
-            return Poll::Ready(Err(Stop::Over(ending)));
-        }
-        if self.stream.demand(cx.waker()).full {
-            return Poll::Pending;
+        match self.over(cx) {
+            Err(ending) => return Poll::Ready(Err(Stop::Over(ending))),
+            Ok(demand) if demand.full => return Poll::Pending,
+            Ok(_) => {}
         }
         let Self {
             stream,
@@ -157,11 +158,12 @@ impl<R: Body<Data = Bytes>> Pump<R> {
             ..
         } = self;
         let State {
-            numbering,
+            numbered,
             last,
             batch,
             ..
         } = state;
+        let numbering = stream.numbering().filter(|_| *numbered);
         source
             .poll_batch(
                 cx,
@@ -176,7 +178,7 @@ impl<R: Body<Data = Bytes>> Pump<R> {
                         });
                     }
                     let seq = last.plus(batch.len() as u64 + 1);
-                    batch.push(numbering.as_ref(), seq, !owed.is_empty(), event, subject);
+                    batch.push(numbering, seq, !owed.is_empty(), event, subject);
                 },
                 |aside| {
                     stream.say(match aside {
@@ -188,32 +190,37 @@ impl<R: Body<Data = Bytes>> Pump<R> {
             .map_err(Stop::Dry)
     }
 
-    /// Whether the stream ends for a reason that has nothing to do with what the inner service says.
-    fn poll_over(&mut self, cx: &mut Context<'_>) -> Poll<Ending> {
+    /// Whether the stream ends for a reason that has nothing to do with what the inner service says; and if it does not,
+    /// what its client wants.
+    fn over(&mut self, cx: &mut Context<'_>) -> Result<Demand, Ending> {
         loop {
             let session = self.serving.session();
             let changed = self.state.changed.get_or_insert_with(|| session.listen());
             if !session.condition().is_alive() {
-                return Poll::Ready(Ending::Lost);
+                return Err(Ending::Lost);
             }
             if self.shared.is_closing() && self.owed.is_empty() {
-                return Poll::Ready(Ending::Retired);
+                return Err(Ending::Retired);
             }
             if Pin::new(changed).poll(cx).is_pending() {
                 break;
             }
             self.state.changed = None;
         }
-        if self.stream.demand(cx.waker()).attached {
+        let demand = self.stream.demand(cx.waker());
+        if demand.attached {
             self.state.absent = None;
-            return Poll::Pending;
+            return Ok(demand);
         }
         let window = self.settings.resume_window;
         let absent = self
             .state
             .absent
             .get_or_insert_with(|| Box::pin(sleep(window)));
-        absent.as_mut().poll(cx).map(|()| Ending::TornDown)
+        match absent.as_mut().poll(cx) {
+            Poll::Ready(()) => Err(Ending::TornDown),
+            Poll::Pending => Ok(demand),
+        }
     }
 
     /// Has the batch logged, then publishes it.
@@ -221,7 +228,7 @@ impl<R: Body<Data = Bytes>> Pump<R> {
         let first = self.state.last.next();
         let mut chunk = self.state.batch.finish(first, &mut self.state.log);
         self.state.last = first.plus(chunk.len() as u64 - 1);
-        if self.state.numbering.is_some() {
+        if self.state.numbered {
             let append = Append {
                 key: &self.stream.header().key,
                 first,
@@ -262,24 +269,23 @@ impl<R: Body<Data = Bytes>> Pump<R> {
     }
 
     /// Answers what is still owed, and says how it ended.
-    async fn finish(mut self, ending: Ending) {
+    async fn finish(&mut self, ending: Ending) {
         // Under a lost grant nothing more is recorded; whoever still reads is told by the delivery.
         if ending != Ending::Lost && !self.owed.is_empty() {
             for id in std::mem::take(&mut self.owed) {
                 let rejection = Rejection::new(Reason::OutcomeUnknown, why(ending));
                 let message = rejection.message(Some(&id));
                 let seq = self.state.last.plus(self.state.batch.len() as u64 + 1);
-                let State {
-                    batch, numbering, ..
-                } = &mut self.state;
+                let numbering = self.stream.numbering().filter(|_| self.state.numbered);
                 let event = sse::Event::of_data(&message);
-                batch.push(numbering.as_ref(), seq, false, event, Subject::Answer(id));
+                let subject = Subject::Answer(id);
+                (self.state.batch).push(numbering, seq, false, event, subject);
             }
             self.flush().await;
         }
         self.stream.end(ending);
         self.streams.remove(&self.stream);
-        if self.state.numbering.is_some() {
+        if self.state.numbered {
             // What is over may be forgotten when there is no more room, so not while somebody still reads it there. For
             // the time that it would be kept for nobody.
             let window = self.settings.resume_window;
@@ -316,7 +322,7 @@ async fn by(limit: Duration, future: impl Future<Output = ()>) -> Result<(), Ela
     let mut future = std::pin::pin!(future);
     match future.as_mut().now_or_never() {
         Some(()) => Ok(()),
-        None => timeout(limit, future).await,
+        None => Box::pin(timeout(limit, future)).await,
     }
 }
 
@@ -329,7 +335,8 @@ pub(crate) async fn within<T>(
     if let Some(reply) = call.as_mut().now_or_never() {
         return reply;
     }
-    timeout(limit, call)
+    // Boxed, so that the timer takes no room in a future that hardly ever needs it.
+    Box::pin(timeout(limit, call))
         .await
         .unwrap_or_else(|_| Err(StoreErrorKind::TimedOut.into()))
 }

@@ -9,6 +9,7 @@ use bytes::Bytes;
 
 use super::{
     Bounds, Chunk, Stream,
+    batch::{Numbering, Prefix},
     sync::{Mutex, PoisonError},
     window::Taken,
 };
@@ -50,7 +51,9 @@ impl World {
         };
         let fence = Fence::new(Incarnation::new(1, 1), 1);
         let bounds = Bounds { window: 3, lag: 6 };
-        let stream = Stream::new(StreamHeader::new(key, fence, None, Vec::new()), bounds);
+        let numbering = Numbering::new(&Prefix::new(key.epoch), key.stream, None);
+        let header = StreamHeader::new(key, fence, None, Vec::new());
+        let stream = Stream::new(header, numbering, bounds);
         stream.opened(true);
         Arc::new(Self {
             stream,

@@ -1,9 +1,11 @@
 //! The streams of each session that are open on this instance, and what the server has asked on them.
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::VecDeque,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
+
+use hashbrown::HashMap;
 
 use super::stream::Stream;
 use crate::{mcp::RequestId, session::SessionId};

@@ -5,6 +5,7 @@ use std::task::{Context, Poll, Waker};
 use bytes::Bytes;
 
 use super::{
+    batch::Numbering,
     sync::{Mutex, MutexGuard, PoisonError},
     window::{Bounds, Chunk, Taken, Wake, Window},
 };
@@ -13,6 +14,8 @@ use crate::store::{Ending, Seq, StreamHeader};
 #[derive(Debug)]
 pub(crate) struct Stream {
     header: StreamHeader,
+    /// How its producer numbers it; none where there is only the log.
+    numbering: Option<Numbering>,
     window: Mutex<Window>,
 }
 
@@ -25,9 +28,10 @@ pub(crate) struct Demand {
 }
 
 impl Stream {
-    pub(crate) fn new(header: StreamHeader, bounds: Bounds) -> Self {
+    pub(crate) fn new(header: StreamHeader, numbering: Numbering, bounds: Bounds) -> Self {
         Self {
             header,
+            numbering: Some(numbering),
             window: Mutex::new(Window::new(bounds)),
         }
     }
@@ -36,12 +40,17 @@ impl Stream {
     pub(crate) fn over(header: StreamHeader, bounds: Bounds, head: Seq, ending: Ending) -> Self {
         Self {
             header,
+            numbering: None,
             window: Mutex::new(Window::over(bounds, head, ending)),
         }
     }
 
     pub(crate) fn header(&self) -> &StreamHeader {
         &self.header
+    }
+
+    pub(crate) fn numbering(&self) -> Option<&Numbering> {
+        self.numbering.as_ref()
     }
 
     fn window(&self) -> MutexGuard<'_, Window> {

@@ -96,12 +96,11 @@ impl ResumeGuardLayer {
         };
         Self {
             config: Arc::new(Config {
-                outbox: Outbox {
-                    shared: Arc::clone(instance.shared()),
-                    events: SharedEvents::new(events),
+                outbox: Outbox::new(
+                    Arc::clone(instance.shared()),
+                    SharedEvents::new(events),
                     settings,
-                    sessions: Arc::default(),
-                },
+                ),
                 instance,
                 reach: LogReach::default(),
                 max_id_len: SessionId::DEFAULT_MAX_LEN,

@@ -21,7 +21,7 @@ use crate::{
     body::{Finding, Replay, SelfProving, is_event_stream, read},
     instance::{Admission, Proof, Running, Serving},
     mcp::{
-        Envelope, MessageKind, RequestId,
+        Carried, Envelope, RequestId,
         header::{LAST_EVENT_ID, PROTOCOL_VERSION},
         may_prime,
     },
@@ -36,35 +36,6 @@ pub(super) struct Slow<S> {
     pub(super) config: Arc<Config>,
     pub(super) inner: S,
     pub(super) id: SessionId,
-}
-
-/// What a POST carries, as far as streams are concerned.
-#[derive(Default)]
-struct Carried {
-    requests: Vec<RequestId>,
-    answers: Vec<RequestId>,
-    modern: bool,
-}
-
-impl Carried {
-    fn of(body: &[u8]) -> Self {
-        let Ok(envelope) = Envelope::parse(body) else {
-            // The inner service says what is wrong with it.
-            return Self::default();
-        };
-        let mut carried = Self {
-            modern: envelope.is_modern(),
-            ..Self::default()
-        };
-        for message in envelope.messages() {
-            match message.kind() {
-                MessageKind::Request { id, .. } => carried.requests.push((*id).into()),
-                MessageKind::Response { id, .. } => carried.answers.push((*id).into()),
-                MessageKind::Notification { .. } => {}
-            }
-        }
-        carried
-    }
 }
 
 impl<S> Slow<S> {

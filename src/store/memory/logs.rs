@@ -238,18 +238,42 @@ impl Logs {
             return Err(full());
         }
         let mut freed = 0;
-        while self.weight.events + more.events > limits.events
-            || self.weight.bytes + more.bytes > limits.bytes
-            || more.memory > spare + freed
-        {
+        let fits = |weight: &Weight, freed: usize| {
+            weight.events + more.events <= limits.events
+                && weight.bytes + more.bytes <= limits.bytes
+                && more.memory <= spare + freed
+        };
+        while !fits(&self.weight, freed) {
             // A look at each stream, a few hundred at most; one that is caught up has few events or none.
-            let oldest = (self.streams.iter_mut())
-                .filter_map(|log| Some((log.oldest(now, limits.age)?, log)))
-                .min_by_key(|(order, _)| *order);
-            let (_, log) = oldest.ok_or_else(full)?;
-            let taken = log.take();
-            freed += taken.memory;
-            self.weight -= taken;
+            let mut oldest = None;
+            let mut next = u64::MAX;
+            for (at, log) in self.streams.iter().enumerate() {
+                let Some(order) = log.oldest(now, limits.age) else {
+                    continue;
+                };
+                match oldest {
+                    Some((first, _)) if first < order => next = next.min(order),
+                    _ => {
+                        if let Some((first, _)) = oldest.replace((order, at)) {
+                            next = first;
+                        }
+                    }
+                }
+            }
+            let (_, at) = oldest.ok_or_else(full)?;
+            let Some(log) = self.streams.get_mut(at) else {
+                return Err(full());
+            };
+            // What is older than everything on the other streams goes without another look at those.
+            while !fits(&self.weight, freed)
+                && log
+                    .oldest(now, limits.age)
+                    .is_some_and(|order| order < next)
+            {
+                let taken = log.take();
+                freed += taken.memory;
+                self.weight -= taken;
+            }
         }
         Ok(())
     }
