@@ -8,6 +8,7 @@ use axum::{Router, http::request::Parts, serve::ListenerExt};
 use mcp_session_guard::{
     affinity_guard::{AffinityGuardLayer, SelfContained, Switch},
     instance::Instance,
+    resume_guard::ResumeGuardLayer,
     store::MemoryStore,
 };
 use rmcp::{
@@ -108,10 +109,11 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let listener = TcpListener::bind(("127.0.0.1", port)).await?;
     let address = format!("http://{}", listener.local_addr()?);
     // More than one instance: give all of them a store that they share.
+    let store = MemoryStore::new();
     let instance = Instance::builder("notebook-1")
         .with_address(&*address)
         .with_idle_limit(SessionConfig::DEFAULT_KEEP_ALIVE)
-        .join(MemoryStore::new())?;
+        .join(store.clone())?;
 
     let config = StreamableHttpServerConfig::default();
     let sessions = config.cancellation_token.clone();
@@ -124,7 +126,10 @@ async fn main() -> Result<(), Box<dyn Error>> {
     // Counting words depends on nothing but the request, so it may be served whatever became of the session.
     let guarded = AffinityGuardLayer::new(instance.clone())
         .stateless_for(SelfContained::new().tool("word_count"))
-        .layer(Switch::new(mcp(config), mcp(stateless)));
+        .layer(
+            ResumeGuardLayer::new(instance.clone(), store)
+                .layer(Switch::new(mcp(config), mcp(stateless))),
+        );
 
     let router = Router::new().route_service("/mcp", guarded);
     // rmcp answers in two small writes, and Nagle's algorithm would hold the second back for 40 ms.

@@ -54,7 +54,7 @@ pub(super) struct Facts<'a> {
     /// Whether the stream's producer is here and still at work.
     pub(super) live: bool,
     /// Whether the server still waits for the answer to a question of its own.
-    pub(super) awaited: &'a dyn Fn(&RequestId) -> bool,
+    pub(super) waited_for: &'a dyn Fn(&RequestId) -> bool,
 }
 
 /// What to do for a client whose resume was authorized.
@@ -91,6 +91,8 @@ pub(super) enum Refusal {
     FutureCursor,
     /// Events are missing, this one first.
     Gap(Seq),
+    /// The log has lost requests that opened the stream.
+    RequestsLost,
     /// An answer would be replayed whose request nobody knows.
     AnswerWithoutRequest(RequestId),
     /// A question would be replayed whose answer nobody waits for.
@@ -107,6 +109,7 @@ impl Refusal {
         match self {
             Self::UnknownSession
             | Self::ForeignOwner
+            | Self::RequestsLost
             | Self::AnswerWithoutRequest(_)
             | Self::QuestionNotAwaited(_)
             | Self::CapabilityMismatch => Reason::SessionResumeRejected,
@@ -132,6 +135,9 @@ impl Refusal {
             Self::UnknownStream => "there is no such stream, or not any more".into(),
             Self::FutureCursor => "the event is ahead of the stream".into(),
             Self::Gap(first) => format!("events are missing, number {first} first"),
+            Self::RequestsLost => {
+                "the requests that opened the stream are not all known here".into()
+            }
             Self::AnswerWithoutRequest(id) => {
                 format!(
                     "the stream answers a request that it has no record of: {}",
@@ -218,6 +224,9 @@ fn in_context(
     snapshot: &Snapshot,
     own: bool,
 ) -> Result<Vec<RequestId>, Refusal> {
+    if snapshot.header.requests.len() != snapshot.header.opened_by {
+        return Err(Refusal::RequestsLost);
+    }
     let mut answered = Vec::new();
     let mut refusal = None;
     // The position itself may name a request that the log has lost.
@@ -231,7 +240,7 @@ fn in_context(
             Subject::Answer(id) if !snapshot.header.requests.contains(id) => {
                 refusal.get_or_insert(Refusal::AnswerWithoutRequest(id.clone()));
             }
-            Subject::Question(id) if !own || !(facts.awaited)(id) => {
+            Subject::Question(id) if !own || !(facts.waited_for)(id) => {
                 refusal.get_or_insert(Refusal::QuestionNotAwaited(id.clone()));
             }
             Subject::Answer(id) => answered.push(id.clone()),

@@ -68,6 +68,7 @@
 mod answer;
 mod authorize;
 mod body;
+mod carry;
 mod future;
 mod layer;
 mod resume;

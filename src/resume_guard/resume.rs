@@ -7,8 +7,8 @@ use tokio::time::{Instant, sleep};
 
 use super::{
     authorize::{Facts, Logged, Ownership, Plan, Refusal, authorize},
+    carry::seal,
     layer::{Config, LogReach},
-    streams::seal,
 };
 use crate::{
     instance::{Admission, Running, Serving},
@@ -94,7 +94,7 @@ impl<'a> Attempt<'a> {
                 }
             },
             live: live.is_some(),
-            awaited: &|question| self.streams.is_awaited(question),
+            waited_for: &|question| self.streams.is_awaited(question),
         })?;
         match (serving, read) {
             (Some(serving), Ok(Some(snapshot))) => Ok(Proven {

@@ -114,13 +114,15 @@ where
                 // hold a permit.
                 let inner = self.inner.clone();
                 drop(std::mem::replace(&mut self.inner, inner.clone()));
+                let (parts, body) = request.into_parts();
                 let slow = Slow {
                     config: Arc::clone(&self.config),
                     inner,
                     id,
+                    parts,
+                    body,
                 };
-                let (parts, body) = request.into_parts();
-                ResponseFuture::slow(Box::pin(slow.run(parts, body, last_event_id)))
+                ResponseFuture::slow(Box::pin(slow.run(last_event_id)))
             }
         }
     }

@@ -43,11 +43,13 @@ pub trait EventStore: Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// [`Fenced`](super::StoreErrorKind::Fenced) below a seal, [`Full`](super::StoreErrorKind::Full) where there is no
-    /// room for another stream.
+    /// [`Fenced`](super::StoreErrorKind::Fenced) below a seal, also when it is repeated;
+    /// [`Full`](super::StoreErrorKind::Full) where there is no room for another stream;
+    /// [`Corrupt`](super::StoreErrorKind::Corrupt) when the key has another header already.
     fn open(&self, header: &StreamHeader) -> impl Future<Output = Result<(), StoreError>> + Send;
 
-    /// Adds events, all or none.
+    /// Adds events, all or none. Of a batch that is there in part, what is above the head is added; a number below the
+    /// head whose event is missing stays missing.
     ///
     /// # Errors
     ///
@@ -157,10 +159,13 @@ pub struct StreamHeader {
     pub capabilities: Option<CapabilityHash>,
     /// The requests that the stream answers; none for a session's standalone stream.
     pub requests: Arc<[RequestId]>,
+    /// How many requests there were when it was opened. A back end that keeps them elsewhere keeps this with the rest of
+    /// the header, so that one which is lost is missed and a call's stream never passes for a standalone one.
+    pub opened_by: usize,
 }
 
 impl StreamHeader {
-    /// A header from its parts.
+    /// A header from its parts, with all its requests.
     #[must_use]
     pub fn new(
         key: StreamKey,
@@ -168,11 +173,13 @@ impl StreamHeader {
         capabilities: Option<CapabilityHash>,
         requests: impl Into<Arc<[RequestId]>>,
     ) -> Self {
+        let requests = requests.into();
         Self {
             key,
             fence,
             capabilities,
-            requests: requests.into(),
+            opened_by: requests.len(),
+            requests,
         }
     }
 }

@@ -7,7 +7,9 @@ use serde_json::json;
 use super::{
     Pod, from,
     log::{Log, Trouble, Wrong},
-    note, result, settle,
+    note,
+    reader::data,
+    result, settle,
     support::{Stage, get},
 };
 
@@ -235,6 +237,59 @@ async fn an_event_that_was_not_recorded_is_delivered_and_stays_a_gap() {
     let mut after = pod.resume(&session, &ids[3]).await;
     assert_eq!(after.message().await.data.unwrap(), note("4"));
     assert_eq!(after.message().await.data.unwrap(), note("5"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_log_that_hangs_delays_an_event_by_its_deadline_and_no_longer() {
+    let stage = Stage::set();
+    let log = Log::new(stage.store.clone());
+    log.set(Wrong {
+        append_hangs: Some(2),
+        ..Wrong::default()
+    });
+    let pod = Pod::with(&stage, "a", log, |layer| layer, |layer| layer).await;
+    let session = pod.open().await;
+    let (tap, mut reader) = pod.call(&session, "1").await;
+    let priming = reader.next().await.unwrap();
+    for number in 1..=3 {
+        tap.event("i", &note(&number.to_string()));
+        let begun = tokio::time::Instant::now();
+        let got = reader.message().await;
+        assert_eq!(got.data.as_deref(), Some(&*note(&number.to_string())));
+        assert!(begun.elapsed() <= Duration::from_millis(260));
+    }
+    let mut refused = pod.resume(&session, priming.id()).await;
+    assert_eq!(
+        refused.message().await.error().0,
+        "stream_cursor_unrecoverable"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_event_whose_record_was_not_acknowledged_is_delivered_and_replayed_once() {
+    let stage = Stage::set();
+    let log = Log::new(stage.store.clone());
+    log.set(Wrong {
+        append_unheard: Some(2),
+        ..Wrong::default()
+    });
+    let pod = Pod::with(&stage, "a", log, |layer| layer, |layer| layer).await;
+    let session = pod.open().await;
+    let (tap, mut reader) = pod.call(&session, "1").await;
+    let priming = reader.next().await.unwrap();
+    for number in 1..=3 {
+        tap.event("i", &note(&number.to_string()));
+        let got = reader.message().await;
+        assert_eq!(got.data.as_deref(), Some(&*note(&number.to_string())));
+    }
+    tap.event("i", &result("1"));
+    drop(tap);
+    reader.rest().await;
+    let mut again = pod.resume(&session, priming.id()).await;
+    assert_eq!(
+        data(&again.rest().await),
+        [note("1"), note("2"), note("3"), result("1")]
+    );
 }
 
 #[tokio::test(start_paused = true)]

@@ -19,6 +19,10 @@ pub struct Wrong {
     pub open: Option<Trouble>,
     /// Appends that contain an event with this number fail.
     pub append: Option<u64>,
+    /// Appends that contain an event with this number hang.
+    pub append_hangs: Option<u64>,
+    /// Appends that contain an event with this number happen, and their reply is lost.
+    pub append_unheard: Option<u64>,
     pub read: Option<Trouble>,
     pub seal: Option<Trouble>,
     /// Snapshots come without the requests that opened their stream.
@@ -80,12 +84,18 @@ impl EventStore for Log {
 
     async fn append(&self, append: &Append<'_>) -> Result<(), StoreError> {
         let numbers = append.first.get()..append.first.plus(append.events.len() as u64).get();
-        if self
-            .wrong()
-            .append
-            .is_some_and(|number| numbers.contains(&number))
-        {
-            return Err(StoreErrorKind::Unavailable.into());
+        let wrong = self.wrong();
+        let hit = |number: Option<u64>| number.is_some_and(|number| numbers.contains(&number));
+        let unavailable = || Err(StoreErrorKind::Unavailable.into());
+        if hit(wrong.append) {
+            return unavailable();
+        }
+        if hit(wrong.append_hangs) {
+            std::future::pending::<()>().await;
+        }
+        if hit(wrong.append_unheard) {
+            self.store.append(append).await?;
+            return unavailable();
         }
         self.store.append(append).await
     }

@@ -297,3 +297,32 @@ async fn events_without_their_requests_are_refused() {
         assert_eq!(refused.next().await, None);
     }
 }
+
+/// The same trap where the position does not name the request either: a batch, and an id that is too long for it.
+#[tokio::test(start_paused = true)]
+async fn a_stream_whose_requests_are_lost_never_passes_for_the_sessions_own() {
+    let long = format!("\"{}\"", "i".repeat(70));
+    let batch = format!("[{},{}]", super::call("1"), super::call("2"));
+    for body in [super::call(&long), batch] {
+        let fleet = Fleet::set(State::Shared, LogReach::Shared).await;
+        let session = fleet.old.open().await;
+        let mut reader = fleet
+            .old
+            .stream(super::support::post(Some(&session), body))
+            .await;
+        let tap = fleet.old.tap();
+        tap.event("0", &note("1"));
+        let seen = reader.message().await;
+        drop(reader);
+        fleet.log.set(Wrong {
+            forgets_requests: true,
+            ..Wrong::default()
+        });
+        let unfinished = fleet.old.answer(from(&session, seen.id())).await;
+        assert_eq!(unfinished.refusal(), (409, "session_resume_rejected"));
+        fleet.crash().await;
+        let moved = fleet.new.answer(from(&session, seen.id())).await;
+        assert_eq!(moved.refusal(), (409, "session_resume_rejected"));
+        assert_eq!(fleet.new.untapped(), 0, "no fresh stream in its place");
+    }
+}

@@ -1,10 +1,15 @@
 //! The session's own stream: one inner GET, to which clients attach.
 
-use std::time::Duration;
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use futures_util::FutureExt;
 
 use super::{
     Pod, from, note, settle,
-    support::{Stage, delete, get},
+    support::{Stage, delete, get, inner::stream},
 };
 
 #[tokio::test(start_paused = true)]
@@ -143,4 +148,44 @@ async fn the_end_of_the_session_ends_its_streams() {
     settle().await;
     assert!(tap.is_closed());
     assert_eq!(pod.answer(get(&session)).await.status, 404);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_leaves_while_the_stream_is_opened_leaves_the_way_free() {
+    let stage = Stage::set();
+    let pod = Pod::start(&stage, "a").await;
+    let session = pod.open().await;
+    let gate = Arc::new(tokio::sync::Semaphore::new(0));
+    let (tap, response) = stream();
+    let response = Arc::new(Mutex::new(Some(response)));
+    let (gated, kept) = (Arc::clone(&gate), Arc::clone(&response));
+    pod.inner.script(move |_| {
+        let (gate, response) = (Arc::clone(&gated), Arc::clone(&kept));
+        async move {
+            gate.acquire().await.unwrap().forget();
+            response.lock().unwrap().take().unwrap()
+        }
+    });
+    // The first is dropped while the inner service thinks; the second waits for its turn.
+    let mut first = Box::pin(pod.send(get(&session)));
+    assert!((&mut first).now_or_never().is_none());
+    let mut second = Box::pin(pod.listen(&session));
+    assert!((&mut second).now_or_never().is_none());
+    drop(first);
+    gate.add_permits(1);
+    let mut reader = second.await;
+    tap.event("0", &note("x"));
+    assert_eq!(reader.message().await.data.unwrap(), note("x"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_opening_that_hangs_is_not_waited_for_for_ever() {
+    let stage = Stage::set();
+    let pod = Pod::start(&stage, "a").await;
+    let session = pod.open().await;
+    pod.inner.script(|_| std::future::pending());
+    let mut hanging = Box::pin(pod.send(get(&session)));
+    assert!((&mut hanging).now_or_never().is_none());
+    let answer = pod.answer(get(&session)).await;
+    assert_eq!(answer.refusal(), (503, "session_unconfirmed"));
 }

@@ -34,7 +34,7 @@ struct Case {
     shared_log: bool,
     log: Option<Result<Snapshot, ()>>,
     live: bool,
-    awaited: bool,
+    waited_for: bool,
 }
 
 impl Case {
@@ -70,7 +70,7 @@ impl Case {
                 subjects,
             ))),
             live: false,
-            awaited: true,
+            waited_for: true,
         }
     }
 
@@ -98,7 +98,7 @@ impl Case {
                 None => Logged::Absent,
             },
             live: self.live,
-            awaited: &|_| self.awaited,
+            waited_for: &|_| self.waited_for,
         })
     }
 }
@@ -159,6 +159,28 @@ const SPOILED: &[(&str, Spoil)] = &[
         case.snapshot().header.requests = [].into();
         case.snapshot().subjects.clear();
     }),
+    ("one of the requests is gone", |case| {
+        case.snapshot().header.opened_by = 2;
+    }),
+    (
+        "the requests are gone and the position names none",
+        |case| {
+            case.cursor.pending = None;
+            case.snapshot().header.requests = [].into();
+            case.snapshot().subjects.clear();
+        },
+    ),
+    (
+        "the requests are gone, the position names none and all was seen",
+        |case| {
+            case.cursor.pending = None;
+            case.cursor.seq = Seq::new(3);
+            let snapshot = case.snapshot();
+            snapshot.header.requests = [].into();
+            snapshot.subjects.clear();
+            snapshot.ending = None;
+        },
+    ),
     ("an answer within a batch has no request", |case| {
         let batch = [Subject::Answer(id("1")), Subject::Answer(id("2"))].into();
         case.snapshot()
@@ -166,7 +188,7 @@ const SPOILED: &[(&str, Spoil)] = &[
             .push((Seq::new(2), Subject::Batch(batch)));
     }),
     ("a question is answered already", |case| {
-        case.awaited = false;
+        case.waited_for = false;
         case.snapshot()
             .subjects
             .push((Seq::new(2), Subject::Question(id("9"))));
@@ -241,6 +263,7 @@ fn the_table() {
                     };
                     let snapshot = case.snapshot();
                     snapshot.header.requests = [].into();
+                    snapshot.header.opened_by = 0;
                     snapshot.subjects.clear();
                     snapshot.ending = ending;
                 }),
@@ -248,6 +271,14 @@ fn the_table() {
         }
     }
     insta::assert_snapshot!(table);
+}
+
+#[test]
+fn an_answer_whose_request_was_never_there_is_refused_by_name() {
+    let stray = Case::good(ME).with(|case| {
+        (case.snapshot().subjects).push((Seq::new(2), Subject::Answer(id("5"))));
+    });
+    assert_eq!(stray.decide(), Err(Refusal::AnswerWithoutRequest(id("5"))));
 }
 
 #[test]

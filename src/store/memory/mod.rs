@@ -83,7 +83,7 @@ pub struct MemoryConfig {
     pub tombstones: Duration,
     /// How many events of one session are kept. Default 4096.
     pub max_events_per_session: usize,
-    /// How many bytes of one session's events are kept, as they are sent. Default 1 MiB. An event that is longer is
+    /// How many bytes of one session's events are kept, as they are sent. Default 8 MiB. An event that is longer is
     /// never recorded.
     pub max_event_bytes_per_session: usize,
     /// How long an event is kept, and a stream that is over. Default 5 minutes.
@@ -105,7 +105,7 @@ impl Default for MemoryConfig {
             max_lease: Duration::from_secs(60),
             tombstones: Duration::from_secs(3600),
             max_events_per_session: 4096,
-            max_event_bytes_per_session: 1 << 20,
+            max_event_bytes_per_session: 8 << 20,
             max_event_age: Duration::from_secs(300),
             max_streams_per_session: 256,
             max_event_bytes: 256 << 20,
