@@ -5,7 +5,7 @@ use std::{
     convert::Infallible,
     pin::Pin,
     process::ExitCode,
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
     time::{Duration, Instant},
 };
 
@@ -20,6 +20,7 @@ use mcp_session_guard::{
     resume_guard::ResumeGuardLayer,
     store::{MemoryConfig, MemoryStore},
 };
+use tokio::sync::mpsc;
 use tower::{Layer, Service, ServiceExt};
 
 /// An event of 200 bytes, as rmcp writes it.
@@ -32,7 +33,7 @@ const PER_EVENT: f64 = 500.0;
 const PER_CALL: f64 = 1500.0;
 const PER_IDLE: usize = 4000;
 
-/// A stream of so many events, each ready at once or after the reader was put to sleep, and an answer.
+/// A stream of so many events, all ready at once or each from a task that then gives way, and an answer.
 #[derive(Clone, Copy)]
 struct Script {
     events: usize,
@@ -40,10 +41,37 @@ struct Script {
     idle: bool,
 }
 
-struct Streamed {
-    script: Script,
-    left: usize,
-    slept: bool,
+enum Streamed {
+    Idle,
+    Ready { left: usize },
+    Sent(mpsc::Receiver<Bytes>),
+}
+
+fn message(left: usize) -> Bytes {
+    let text = if left == 1 { ANSWER } else { EVENT };
+    Bytes::from_static(text.as_bytes())
+}
+
+impl Script {
+    fn stream(self) -> Streamed {
+        let left = self.events + 1;
+        if self.idle {
+            return Streamed::Idle;
+        }
+        if !self.apart {
+            return Streamed::Ready { left };
+        }
+        let (sender, receiver) = mpsc::channel(16);
+        tokio::spawn(async move {
+            for left in (1..=left).rev() {
+                if sender.send(message(left)).await.is_err() {
+                    break;
+                }
+                tokio::task::yield_now().await;
+            }
+        });
+        Streamed::Sent(receiver)
+    }
 }
 
 impl Body for Streamed {
@@ -54,20 +82,16 @@ impl Body for Streamed {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        if self.script.idle {
-            return Poll::Pending;
-        }
-        if self.left == 0 {
-            return Poll::Ready(None);
-        }
-        if self.script.apart && !std::mem::replace(&mut self.slept, true) {
-            cx.waker().wake_by_ref();
-            return Poll::Pending;
-        }
-        self.slept = false;
-        self.left -= 1;
-        let text = if self.left == 0 { ANSWER } else { EVENT };
-        Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(text.as_bytes())))))
+        let next = match &mut *self {
+            Streamed::Idle => return Poll::Pending,
+            Streamed::Ready { left: 0 } => None,
+            Streamed::Ready { left } => {
+                *left -= 1;
+                Some(message(*left + 1))
+            }
+            Streamed::Sent(receiver) => ready!(receiver.poll_recv(cx)),
+        };
+        Poll::Ready(next.map(|data| Ok(Frame::data(data))))
     }
 }
 
@@ -95,12 +119,7 @@ impl<B: Send + 'static> Service<Request<B>> for Inner {
                 .headers_mut()
                 .insert(CONTENT_TYPE, "application/json".parse().expect("a value"));
         } else {
-            let body = Streamed {
-                script: self.0,
-                left: self.0.events + 1,
-                slept: false,
-            };
-            response = Response::new(InnerBody::Right(body));
+            response = Response::new(InnerBody::Right(self.0.stream()));
             response
                 .headers_mut()
                 .insert(CONTENT_TYPE, "text/event-stream".parse().expect("a value"));

@@ -4,7 +4,7 @@
 //! value in order to pass over it, at some forty instructions a byte; this passes over them at a few. It gives up on
 //! whatever is out of the ordinary, and the caller then reads the message in full.
 
-use memchr::{memchr, memchr2};
+use memchr::memchr2;
 
 /// What stands at the top of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -65,6 +65,14 @@ fn plain_id(value: &[u8]) -> Option<&str> {
     std::str::from_utf8(value).ok().filter(|_| plain)
 }
 
+/// Where a string ends, or an escape in it begins. Most strings are shorter than what a vector search costs to set up.
+fn quote_or_escape(text: &[u8]) -> Option<usize> {
+    const SHORT: usize = 24;
+    let (short, long) = text.split_at(SHORT.min(text.len()));
+    let found = short.iter().position(|byte| matches!(byte, b'"' | b'\\'));
+    found.or_else(|| memchr2(b'"', b'\\', long).map(|at| short.len() + at))
+}
+
 /// What of a message is still to be read.
 struct Rest<'a>(&'a [u8]);
 
@@ -97,16 +105,16 @@ impl<'a> Rest<'a> {
 
     /// The rest of a string whose opening quote was taken; an escape in it is out of the ordinary.
     fn string(&mut self) -> Option<&'a [u8]> {
-        let end = memchr(b'"', self.0)?;
+        let end = quote_or_escape(self.0)?;
         let (text, rest) = self.0.split_at(end);
-        self.0 = &rest[1..];
-        memchr(b'\\', text).is_none().then_some(text)
+        self.0 = rest.strip_prefix(b"\"")?;
+        Some(text)
     }
 
     /// Passes over a string whose opening quote was taken.
     fn skip_string(&mut self) -> Option<()> {
         loop {
-            let end = memchr2(b'"', b'\\', self.0)?;
+            let end = quote_or_escape(self.0)?;
             if self.0[end] == b'"' {
                 self.0 = &self.0[end + 1..];
                 return Some(());

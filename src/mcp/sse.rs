@@ -76,11 +76,15 @@ pub struct Decoder {
     started: bool,
 }
 
+/// What of a buffer is kept for the next event.
+const MAX_KEPT: usize = 256;
+
 /// The event so far.
 #[derive(Debug, Default)]
 struct Fields {
     any: bool,
-    id: Option<Vec<u8>>,
+    has_id: bool,
+    id: Vec<u8>,
     event: Vec<u8>,
     data: Option<Vec<u8>>,
     retry: Option<u64>,
@@ -189,9 +193,7 @@ fn data_of(line: &[u8]) -> Option<&[u8]> {
 
 impl Fields {
     fn len(&self) -> usize {
-        self.id.as_ref().map_or(0, Vec::len)
-            + self.event.len()
-            + self.data.as_ref().map_or(0, Vec::len)
+        self.id.len() + self.event.len() + self.data.as_ref().map_or(0, Vec::len)
     }
 
     /// Keeps data that another line, or another piece, will go on from.
@@ -218,7 +220,11 @@ impl Fields {
                 }
                 None => self.data = Some(value.to_vec()),
             },
-            b"id" if memchr(0, value).is_none() => self.id = Some(value.to_vec()),
+            b"id" if memchr(0, value).is_none() => {
+                self.has_id = true;
+                self.id.clear();
+                self.id.extend_from_slice(value);
+            }
             b"event" => {
                 self.event.clear();
                 self.event.extend_from_slice(value);
@@ -238,13 +244,17 @@ impl Fields {
             return;
         }
         item(Item::Event(Event {
-            id: self.id.as_deref(),
+            id: self.has_id.then_some(&self.id),
             event: &self.event,
             data: whole.or(self.data.as_deref()),
             retry: self.retry,
         }));
-        self.id = None;
-        self.event.clear();
+        self.has_id = false;
+        for text in [&mut self.id, &mut self.event] {
+            text.clear();
+            // Used again for the next event, unless this one was out of the ordinary.
+            text.shrink_to(MAX_KEPT);
+        }
         self.data = None;
         self.retry = None;
     }

@@ -69,6 +69,11 @@ impl Subject {
     /// ```
     #[must_use]
     pub fn of(message: &[u8]) -> Self {
+        // Most messages of a stream are notifications, and have no id: told at a fraction of what a look at each of its
+        // bytes costs. The name may be written with escapes.
+        if ID.find(message).is_none() && UNICODE.find(message).is_none() {
+            return Self::Nothing;
+        }
         match Head::of(message) {
             Some(head) => Self::of_head(&head),
             None => Self::read(message).unwrap_or_default(),
@@ -176,6 +181,8 @@ impl Carried {
     }
 }
 
+static ID: LazyLock<memmem::Finder<'static>> = LazyLock::new(|| memmem::Finder::new("\"id\""));
+static UNICODE: LazyLock<memmem::Finder<'static>> = LazyLock::new(|| memmem::Finder::new("\\u"));
 static VERSION: LazyLock<memmem::Finder<'static>> =
     LazyLock::new(|| memmem::Finder::new("io.modelcontextprotocol/protocolVersion"));
 

@@ -97,9 +97,7 @@ impl<R: Body<Data = Bytes>> Pump<R> {
             if !self.state.batch.is_empty() {
                 tries = 0;
                 let more = self.state.batch.is_full();
-                self.flush().await;
-                if more {
-                    // A client that keeps up must get its turn before there is more than its window holds.
+                if self.flush().await || more {
                     yield_now().await;
                 }
             }
@@ -223,8 +221,8 @@ impl<R: Body<Data = Bytes>> Pump<R> {
         }
     }
 
-    /// Has the batch logged, then publishes it.
-    async fn flush(&mut self) {
+    /// Has the batch logged, then publishes it. Whether the client should get its turn.
+    async fn flush(&mut self) -> bool {
         let first = self.state.last.next();
         let mut chunk = self.state.batch.finish(first, &mut self.state.log);
         self.state.last = first.plus(chunk.len() as u64 - 1);
@@ -244,20 +242,21 @@ impl<R: Body<Data = Bytes>> Pump<R> {
         }
         self.state.log.clear();
         let mut chunk = Some(chunk);
-        poll_fn(|cx| self.poll_publish(&mut chunk, cx)).await;
+        poll_fn(|cx| self.poll_publish(&mut chunk, cx)).await
     }
 
-    fn poll_publish(&mut self, chunk: &mut Option<Chunk>, cx: &mut Context<'_>) -> Poll<()> {
-        let Some(refused) = chunk
+    fn poll_publish(&mut self, chunk: &mut Option<Chunk>, cx: &mut Context<'_>) -> Poll<bool> {
+        match chunk
             .take()
-            .and_then(|chunk| self.stream.publish(chunk, cx.waker()).err())
-        else {
-            return Poll::Ready(());
-        };
-        *chunk = Some(refused);
+            .map(|chunk| self.stream.publish(chunk, cx.waker()))
+        {
+            None => return Poll::Ready(false),
+            Some(Ok(filling)) => return Poll::Ready(filling),
+            Some(Err(refused)) => *chunk = Some(refused),
+        }
         // A client that never reads must not outlive its session.
         if !self.serving.session().condition().is_alive() {
-            return Poll::Ready(());
+            return Poll::Ready(false);
         }
         let session = self.serving.session();
         let changed = self.state.changed.get_or_insert_with(|| session.listen());

@@ -100,10 +100,11 @@ impl Stream {
         self.window().keep(next)
     }
 
-    /// Publishes a chunk; gives it back, and keeps the waker, while there is no room for it.
-    pub(crate) fn publish(&self, chunk: Chunk, waker: &Waker) -> Result<(), Chunk> {
+    /// Publishes a chunk, and says whether the client should get its turn; gives it back, and keeps the waker, while
+    /// there is no room for it.
+    pub(crate) fn publish(&self, chunk: Chunk, waker: &Waker) -> Result<bool, Chunk> {
         self.change(|window| match window.publish(chunk) {
-            Ok(wake) => (Ok(()), wake),
+            Ok(wake) => (Ok(window.is_filling()), wake),
             Err(chunk) => {
                 window.watch(waker, true);
                 (Err(chunk), Wake::default())

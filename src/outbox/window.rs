@@ -166,6 +166,11 @@ impl Window {
             .is_some_and(|attached| attached.lag > self.bounds.lag)
     }
 
+    /// Whether a client that does not get its turn soon will have to read from the log.
+    pub(crate) fn is_filling(&self) -> bool {
+        self.held > self.bounds.window / 2
+    }
+
     /// Whether an attached client has something yet to read that only the log has.
     pub(crate) fn needs_log(&self) -> bool {
         self.attached.as_ref().is_some_and(|attached| {

@@ -1,7 +1,10 @@
 //! How an inner stream comes to be carried by the outbox, and what has to be true and known before.
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Method, Request, Response, header, request::Parts};
+use http::{
+    Extensions, HeaderMap, HeaderName, HeaderValue, Method, Request, Response, Uri, Version,
+    header, request::Parts,
+};
 use http_body::Body;
 use tower::ServiceExt;
 use tower_service::Service;
@@ -84,28 +87,63 @@ pub(super) fn greeting(headers: &HeaderMap) -> Greeting {
     }
 }
 
-/// The head of a request for the rest of a stream that was opened with this one.
-pub(super) fn again(parts: &Parts) -> Parts {
-    let mut again = parts.clone();
-    again.method = Method::GET;
-    for name in [
-        header::CONTENT_LENGTH,
-        header::CONTENT_TYPE,
-        header::CONTENT_ENCODING,
-        header::TRANSFER_ENCODING,
-        header::EXPECT,
-    ] {
-        again.headers.remove(name);
+/// What the rest of a stream is asked for with: the head of the request that opened it, in a form that costs little to
+/// keep, since hardly any stream needs it.
+pub(super) struct Again {
+    uri: Uri,
+    version: Version,
+    headers: Vec<(HeaderName, HeaderValue)>,
+    extensions: Extensions,
+}
+
+impl Again {
+    pub(super) fn of(parts: &Parts) -> Self {
+        let headers = &parts.headers;
+        let mut kept = Vec::with_capacity(headers.len());
+        kept.extend(
+            headers
+                .iter()
+                .map(|(name, value)| (name.clone(), value.clone())),
+        );
+        Self {
+            uri: parts.uri.clone(),
+            version: parts.version,
+            headers: kept,
+            extensions: parts.extensions.clone(),
+        }
     }
-    again.headers.insert(
-        header::ACCEPT,
-        HeaderValue::from_static("text/event-stream"),
-    );
-    again
+
+    fn request<B: Body>(&self, last_id: HeaderValue) -> Request<Replay<B>> {
+        let mut request = Request::new(Replay::empty());
+        *request.method_mut() = Method::GET;
+        request.uri_mut().clone_from(&self.uri);
+        *request.version_mut() = self.version;
+        request.extensions_mut().clone_from(&self.extensions);
+        let headers = request.headers_mut();
+        for (name, value) in &self.headers {
+            let of_the_body = matches!(
+                *name,
+                header::CONTENT_LENGTH
+                    | header::CONTENT_TYPE
+                    | header::CONTENT_ENCODING
+                    | header::TRANSFER_ENCODING
+                    | header::EXPECT
+            );
+            if !of_the_body {
+                headers.append(name, value.clone());
+            }
+        }
+        headers.insert(
+            header::ACCEPT,
+            HeaderValue::from_static("text/event-stream"),
+        );
+        headers.insert(LAST_EVENT_ID, last_id);
+        request
+    }
 }
 
 /// Asks the inner service for the rest of a stream that it closed before the answer (MCP 2025-11-25, SEP-1699).
-pub(super) fn go_on<S, B, R>(inner: S, parts: Parts) -> GoOn<R>
+pub(super) fn go_on<S, B, R>(inner: S, again: Again) -> GoOn<R>
 where
     S: Service<Request<Replay<B>>, Response = Response<R>> + Clone + Send + 'static,
     S::Future: Send,
@@ -116,10 +154,8 @@ where
 {
     Box::new(move |last_id| {
         let inner = inner.clone();
-        let mut parts = parts.clone();
-        parts.headers.insert(LAST_EVENT_ID, last_id);
+        let request = again.request(last_id);
         Box::pin(async move {
-            let request = Request::from_parts(parts, Replay::empty());
             let response = inner.oneshot(request).await.ok()?;
             let goes_on = response.status().is_success() && is_event_stream(response.headers());
             goes_on.then(|| response.into_body())

@@ -115,6 +115,7 @@ where
                 let inner = self.inner.clone();
                 drop(std::mem::replace(&mut self.inner, inner.clone()));
                 let (parts, body) = request.into_parts();
+                let posts = parts.method == Method::POST;
                 let slow = Slow {
                     config: Arc::clone(&self.config),
                     inner,
@@ -122,7 +123,10 @@ where
                     parts,
                     body,
                 };
-                ResponseFuture::slow(Box::pin(slow.run(last_event_id)))
+                ResponseFuture::slow(match posts {
+                    true => Box::pin(slow.post()),
+                    false => Box::pin(slow.get(last_event_id)),
+                })
             }
         }
     }

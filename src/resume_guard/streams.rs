@@ -3,7 +3,7 @@
 use std::{ops::ControlFlow, sync::Arc};
 
 use bytes::Bytes;
-use http::{Method, Request, Response, request::Parts};
+use http::{Request, Response, request::Parts};
 use http_body::Body;
 use tokio::time::{Instant, timeout_at};
 use tower::ServiceExt;
@@ -13,7 +13,7 @@ use super::{
     answer::{in_front, refuse, stream},
     authorize::{Plan, Refusal},
     body::{BoxError, ResponseBody},
-    carry::{again, carry, go_on, greeting, seal},
+    carry::{Again, carry, go_on, greeting, seal},
     layer::Config,
     resume::{Attempt, Proven},
     service::LastEventId,
@@ -46,13 +46,10 @@ where
     R: Body<Data = Bytes> + Send + 'static,
     R::Error: Into<BoxError> + Send,
 {
-    pub(super) async fn run(
+    pub(super) async fn get(
         self,
         last_event_id: LastEventId,
     ) -> Result<Response<ResponseBody<R>>, S::Error> {
-        if self.parts.method == Method::POST {
-            return self.post().await;
-        }
         let cursor = match last_event_id {
             LastEventId::Missing => None,
             LastEventId::One(id) => Some(Cursor::parse(id.as_bytes())),
@@ -80,19 +77,13 @@ where
         Ok(response.map(ResponseBody::inner))
     }
 
-    async fn post(self) -> Result<Response<ResponseBody<R>>, S::Error> {
+    pub(super) async fn post(self) -> Result<Response<ResponseBody<R>>, S::Error> {
         let Some(mut serving) = self.admit(Running::Call) else {
             return self.pass().await;
         };
-        let Self {
-            config,
-            inner,
-            id,
-            parts,
-            body,
-        } = self;
+        let (config, id) = (&self.config, &self.id);
         let deadline = Instant::now() + config.body_deadline;
-        let read = read(body, config.body_limit, deadline, |_| {
+        let read = read(self.body, config.body_limit, deadline, |_| {
             ControlFlow::Continue(())
         })
         .await;
@@ -111,10 +102,10 @@ where
             let rejection = config.reject(Reason::SessionUnconfirmed, detail);
             Ok(in_front(rejection.answer(envelope.as_ref())))
         };
-        if let Err(kind) = seal(&config, &serving, &id).await {
+        if let Err(kind) = seal(config, &serving, id).await {
             return unconfirmed(kind.as_str());
         }
-        let mut ready = inner.clone();
+        let mut ready = self.inner.clone();
         ready.ready().await?;
         // Reading the body may have taken long, and making it ready too.
         if serving.proof(&config.outbox.shared) != Proof::Good {
@@ -122,21 +113,25 @@ where
         }
         if carried.modern || carried.requests.is_empty() {
             for answer in &carried.answers {
-                config.outbox.sessions.answered(&id, answer);
+                config.outbox.sessions.answered(id, answer);
             }
-            let response = ready.call(Request::from_parts(parts, read.replay)).await?;
+            let response = ready
+                .call(Request::from_parts(self.parts, read.replay))
+                .await?;
             return Ok(response.map(ResponseBody::inner));
         }
-        let again = again(&parts);
-        let greeting = greeting(&parts.headers);
-        let response = ready.call(Request::from_parts(parts, read.replay)).await?;
+        let again = Again::of(&self.parts);
+        let greeting = greeting(&self.parts.headers);
+        let response = ready
+            .call(Request::from_parts(self.parts, read.replay))
+            .await?;
         Ok(carry(
-            &config,
+            config,
             serving,
-            &id,
+            id,
             response,
             carried.requests,
-            Some(go_on(inner, again)),
+            Some(go_on(self.inner, again)),
             greeting,
         ))
     }

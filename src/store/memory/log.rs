@@ -99,6 +99,11 @@ impl Log {
         free.then_some(first.order)
     }
 
+    /// When what is held in it lapses, unless it is touched again.
+    pub(super) fn lapses(&self, age: u64) -> u64 {
+        self.touched.as_nanos().saturating_add(age)
+    }
+
     /// Takes the first event out. Its number is a gap from now on.
     pub(super) fn take(&mut self) -> Weight {
         let Some(taken) = self.events.pop_front() else {

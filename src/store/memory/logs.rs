@@ -25,6 +25,18 @@ pub(super) struct Logs {
     weight: Weight,
     /// The place of the newest event.
     order: u64,
+    /// Where the oldest event that may go was found last, so that not every append has to look for it.
+    oldest: Option<Oldest>,
+}
+
+/// Which stream has the session's oldest events that may go.
+#[derive(Debug, Clone, Copy)]
+struct Oldest {
+    at: usize,
+    /// The place of the oldest event that may go on any other stream.
+    next: u64,
+    /// When something that is held elsewhere may lapse.
+    until: Timestamp,
 }
 
 impl Logs {
@@ -36,6 +48,7 @@ impl Logs {
             sealed: None,
             idle_since: Timestamp::ORIGIN,
             order: 0,
+            oldest: None,
         }
     }
 
@@ -79,6 +92,9 @@ impl Logs {
         let log = Log::new(now, header);
         let place = log.place();
         let at = self.streams.partition_point(|other| other.place() < place);
+        if at < self.streams.len() {
+            self.oldest = None;
+        }
         self.streams.insert(at, log);
         self.weight += weight;
         Ok(())
@@ -101,6 +117,7 @@ impl Logs {
         }
         log.keep(now, append.keep);
         let (first, events) = log.news(append);
+        self.changed(now, limits, at);
         if events.is_empty() {
             return Ok(());
         }
@@ -114,6 +131,7 @@ impl Logs {
             log.push(now, &mut self.order, first, events);
             self.weight += weight;
         }
+        self.changed(now, limits, at);
         Ok(())
     }
 
@@ -129,6 +147,7 @@ impl Logs {
         match found.and_then(|at| self.streams.get_mut(at)) {
             Some(log) if !is_over(log, self.sealed) => {
                 log.end(now, last, ending);
+                self.changed(now, limits, found);
                 Ok(())
             }
             // An attempt whose reply was lost has ended it.
@@ -152,7 +171,9 @@ impl Logs {
     ) -> Option<Snapshot> {
         let at = self.find(now, limits, key)?;
         let log = self.streams.get_mut(at)?;
-        Some(log.read(now, after, page))
+        let read = log.read(now, after, page);
+        self.changed(now, limits, Some(at));
+        Some(read)
     }
 
     pub(super) fn seal(&mut self, now: Timestamp, limits: &Limits, below: Fence) {
@@ -171,6 +192,7 @@ impl Logs {
     pub(super) fn sweep(&mut self, now: Timestamp, limits: &Limits) -> bool {
         let sealed = self.sealed;
         let mut gone = Weight::default();
+        self.oldest = None;
         self.streams.retain_mut(|log| {
             gone += log.expire(now, limits.age);
             let past = is_past(log, sealed, now, limits);
@@ -244,38 +266,63 @@ impl Logs {
                 && more.memory <= spare + freed
         };
         while !fits(&self.weight, freed) {
-            // A look at each stream, a few hundred at most; one that is caught up has few events or none.
-            let mut oldest = None;
-            let mut next = u64::MAX;
-            for (at, log) in self.streams.iter().enumerate() {
-                let Some(order) = log.oldest(now, limits.age) else {
-                    continue;
-                };
-                match oldest {
-                    Some((first, _)) if first < order => next = next.min(order),
-                    _ => {
-                        if let Some((first, _)) = oldest.replace((order, at)) {
-                            next = first;
-                        }
-                    }
-                }
-            }
-            let (_, at) = oldest.ok_or_else(full)?;
-            let Some(log) = self.streams.get_mut(at) else {
+            let oldest = self.oldest(now, limits).ok_or_else(full)?;
+            let Some(log) = self.streams.get_mut(oldest.at) else {
                 return Err(full());
             };
             // What is older than everything on the other streams goes without another look at those.
             while !fits(&self.weight, freed)
                 && log
                     .oldest(now, limits.age)
-                    .is_some_and(|order| order < next)
+                    .is_some_and(|order| order < oldest.next)
             {
                 let taken = log.take();
                 freed += taken.memory;
                 self.weight -= taken;
             }
+            self.oldest = fits(&self.weight, freed).then_some(oldest);
         }
         Ok(())
+    }
+
+    /// Where the oldest event is that may go.
+    fn oldest(&mut self, now: Timestamp, limits: &Limits) -> Option<Oldest> {
+        if let Some(oldest) = self.oldest.take()
+            && now < oldest.until
+        {
+            return Some(oldest);
+        }
+        // A look at each stream, a few hundred at most; one that is caught up has few events or none.
+        let (mut first, mut next, mut until) = (None, u64::MAX, u64::MAX);
+        for (at, log) in self.streams.iter().enumerate() {
+            match log.oldest(now, limits.age) {
+                Some(order) => match first {
+                    Some((first, _)) if first < order => next = next.min(order),
+                    _ => {
+                        if let Some((newer, _)) = first.replace((order, at)) {
+                            next = newer;
+                        }
+                    }
+                },
+                None => until = until.min(log.lapses(limits.age)),
+            }
+        }
+        first.map(|(_, at)| Oldest {
+            at,
+            next,
+            until: Timestamp::from_nanos(until),
+        })
+    }
+
+    /// A stream has more, or less of it is held: it may have the oldest event now.
+    fn changed(&mut self, now: Timestamp, limits: &Limits, at: Option<usize>) {
+        if let Some(oldest) = &mut self.oldest
+            && let Some(at) = at.filter(|at| *at != oldest.at)
+            && let Some(order) = (self.streams.get(at)).and_then(|log| log.oldest(now, limits.age))
+            && order < oldest.next
+        {
+            self.oldest = None;
+        }
     }
 
     /// A stream that another one may have the place of: the oldest that is over and held for nobody, or else the
@@ -294,6 +341,7 @@ impl Logs {
         };
         let weight = log.weight();
         self.weight -= weight;
+        self.oldest = None;
         self.lost(now);
         weight.memory
     }
