@@ -2,6 +2,9 @@
 
 #![allow(unreachable_pub, reason = "a test has no outside")]
 
+#[path = "../support/mod.rs"]
+mod support;
+
 mod client;
 mod composition;
 mod notebook;

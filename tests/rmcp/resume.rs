@@ -12,14 +12,14 @@ use rmcp::{
     ServiceExt as _, model::CallToolRequestParams, transport::StreamableHttpClientTransport,
 };
 use serde_json::{Value, json};
-use tokio::{
-    io::copy_bidirectional,
-    net::{TcpListener, TcpStream},
-    sync::watch,
-};
 use tower::Layer;
 
-use crate::{Served, client::Client, join, notebook, store};
+use crate::{
+    Served,
+    client::Client,
+    join, notebook, store,
+    support::cutter::{Cut, Cutter},
+};
 
 struct Pod {
     served: Served,
@@ -205,45 +205,12 @@ async fn a_second_standalone_get_hears_what_the_server_says() {
     assert_eq!(first.next().await, None);
 }
 
-/// Passes connections on, and cuts all there are on demand.
-struct Cutter {
-    url: String,
-    cut: watch::Sender<u64>,
-}
-
-impl Cutter {
-    async fn before(served: &Served) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-        let url = format!("http://{}/mcp", listener.local_addr().expect("an address"));
-        let (cut, cuts) = watch::channel(0);
-        let upstream = served.address;
-        tokio::spawn(async move {
-            while let Ok((mut down, _)) = listener.accept().await {
-                let mut cuts = cuts.clone();
-                cuts.mark_unchanged();
-                tokio::spawn(async move {
-                    let mut up = TcpStream::connect(upstream).await.expect("connects");
-                    let _ = (down.set_nodelay(true), up.set_nodelay(true));
-                    tokio::select! {
-                        _ = copy_bidirectional(&mut down, &mut up) => {}
-                        _ = cuts.changed() => {}
-                    }
-                });
-            }
-        });
-        Self { url, cut }
-    }
-
-    fn cut(&self) {
-        self.cut.send_modify(|cuts| *cuts += 1);
-    }
-}
-
 #[tokio::test]
 async fn an_rmcp_client_that_loses_its_connection_in_a_call_gets_the_answer_once() {
     let pod = Pod::start("a", &store()).await;
-    let cutter = Cutter::before(&pod.served).await;
-    let transport = StreamableHttpClientTransport::from_uri(cutter.url.clone());
+    let cutter = Cutter::before(pod.served.address).await;
+    let url = format!("http://{}/mcp", cutter.address);
+    let transport = StreamableHttpClientTransport::from_uri(url);
     let client = ().serve(transport).await.expect("initializes");
     for expected in ["call 1", "call 2"] {
         let arguments = json!({"steps": 20, "every_ms": 50}).as_object().cloned();
@@ -252,7 +219,7 @@ async fn an_rmcp_client_that_loses_its_connection_in_a_call_gets_the_answer_once
         );
         let cutting = async {
             tokio::time::sleep(Duration::from_millis(300)).await;
-            cutter.cut();
+            cutter.cut(Cut::Close);
         };
         let both = async { tokio::join!(call, cutting) };
         let (answer, ()) = tokio::time::timeout(Duration::from_secs(30), both)

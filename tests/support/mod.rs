@@ -1,8 +1,9 @@
-//! What the tests of several layers share: a stage with paused time, a directory that fails to order, and an inner
-//! service that remembers what it was asked.
+//! What the tests of several layers share: a stage with paused time, a directory that fails to order, an inner service
+//! that remembers what it was asked, and a proxy that cuts connections.
 
 #![allow(dead_code, unreachable_pub, reason = "each test uses its part")]
 
+pub mod cutter;
 pub mod directory;
 pub mod inner;
 
