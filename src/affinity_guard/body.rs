@@ -12,13 +12,15 @@ use http_body::{Body, Frame, SizeHint};
 use http_body_util::Full;
 use pin_project_lite::pin_project;
 
+use super::forward::ForwardBody;
 use crate::{body::Replay, instance::Guard};
 
 /// What bodies of this layer fail with.
 pub type BoxError = Box<dyn Error + Send + Sync>;
 
 pin_project! {
-    /// Body of an [`AffinityGuard`](super::AffinityGuard)'s response: the inner body, or a refusal.
+    /// Body of an [`AffinityGuard`](super::AffinityGuard)'s response: the inner body, the owner's if the request was
+    /// handed to it, or a refusal.
     ///
     /// A session can be lost while its answer is on the way. Each frame is let out only while the session is
     /// proven; while that is in doubt the body waits, and if the session is lost it fails with [`SessionLost`],
@@ -35,6 +37,7 @@ pin_project! {
     #[derive(Debug)]
     enum Kind<R: Body> {
         Inner { #[pin] body: Replay<R>, guard: Option<Guard> },
+        Forwarded { #[pin] body: ForwardBody },
         Refusal { #[pin] body: Full<Bytes> },
     }
 }
@@ -44,6 +47,12 @@ impl<R: Body> ResponseBody<R> {
     pub(super) fn inner(body: Replay<R>, guard: Option<Guard>) -> Self {
         Self {
             kind: Kind::Inner { body, guard },
+        }
+    }
+
+    pub(super) fn forwarded(body: ForwardBody) -> Self {
+        Self {
+            kind: Kind::Forwarded { body },
         }
     }
 
@@ -77,6 +86,8 @@ where
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let (mut body, guard) = match self.project().kind.project() {
             KindProjection::Inner { body, guard } => (body, guard),
+            // Proven where it comes from.
+            KindProjection::Forwarded { body } => return body.poll_frame(cx),
             KindProjection::Refusal { body } => {
                 return body.poll_frame(cx).map_err(|never| match never {});
             }
@@ -109,6 +120,7 @@ where
     fn is_end_stream(&self) -> bool {
         match &self.kind {
             Kind::Inner { body, .. } => body.is_end_stream(),
+            Kind::Forwarded { body } => body.is_end_stream(),
             Kind::Refusal { body } => body.is_end_stream(),
         }
     }
@@ -116,6 +128,7 @@ where
     fn size_hint(&self) -> SizeHint {
         match &self.kind {
             Kind::Inner { body, .. } => body.size_hint(),
+            Kind::Forwarded { body } => body.size_hint(),
             Kind::Refusal { body } => body.size_hint(),
         }
     }

@@ -26,6 +26,9 @@ pub struct Facts {
     pub strict: bool,
     /// Whether a session that is proven absent may be served without a session.
     pub absent_goes_stateless: bool,
+    /// Whether a request can be handed to the session's owner: there is a forwarder, the directory names the owner's
+    /// address, and nobody has handed it on before.
+    pub forwards: bool,
 }
 
 /// The session header.
@@ -126,6 +129,8 @@ pub enum Verdict {
     Bury,
     /// End the session under its own fence, then decide again.
     End,
+    /// Hand it to the instance that owns the session.
+    Forward,
     /// Refuse it.
     Refuse(Reason, &'static str),
 }
@@ -213,6 +218,7 @@ fn not_owned(facts: &Facts, directory: Directory) -> Verdict {
             Verdict::PassStateless
         }
         Directory::Absent => GONE,
+        Directory::Elsewhere if facts.forwards => Verdict::Forward,
         Directory::Elsewhere => Verdict::Refuse(
             Reason::SessionReassigned,
             "another live instance owns the session",

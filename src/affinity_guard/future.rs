@@ -16,6 +16,7 @@ use pin_project_lite::pin_project;
 use super::{
     after::After,
     body::{BoxError, ResponseBody},
+    forward::Outward,
 };
 
 type Guarded<R, E> = Result<Response<ResponseBody<R>>, E>;
@@ -25,6 +26,7 @@ pin_project! {
     pub struct ResponseFuture<F, R: Body, E> {
         #[pin]
         state: State<F, R, E>,
+        outward: Option<Box<Outward>>,
     }
 }
 
@@ -38,8 +40,9 @@ pin_project! {
 
 impl<F, R: Body, E> ResponseFuture<F, R, E> {
     #[inline]
-    pub(super) fn direct(inner: F, after: After) -> Self {
+    pub(super) fn direct(inner: F, after: After, outward: Option<Box<Outward>>) -> Self {
         Self {
+            outward,
             state: State::Direct {
                 inner,
                 after: Some(after),
@@ -47,8 +50,12 @@ impl<F, R: Body, E> ResponseFuture<F, R, E> {
         }
     }
 
-    pub(super) fn slow(future: BoxFuture<'static, Guarded<R, E>>) -> Self {
+    pub(super) fn slow(
+        future: BoxFuture<'static, Guarded<R, E>>,
+        outward: Option<Box<Outward>>,
+    ) -> Self {
         Self {
+            outward,
             state: State::Slow { future },
         }
     }
@@ -64,8 +71,9 @@ where
     type Output = Guarded<R, E>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let mut state = self.project().state;
-        loop {
+        let this = self.project();
+        let mut state = this.state;
+        let mut response = loop {
             match state.as_mut().project() {
                 StateProjection::Direct { inner, after } => {
                     let response = ready!(inner.poll(cx))?;
@@ -73,16 +81,20 @@ where
                     if let Some(after) = after
                         && after.is_plain(&response)
                     {
-                        return Poll::Ready(Ok(after.let_out(response)));
+                        break after.let_out(response);
                     }
                     let after = after.take().expect("polled after completion");
                     state.set(State::Slow {
                         future: Box::pin(async move { Ok(after.settle(response).await) }),
                     });
                 }
-                StateProjection::Slow { future } => return future.as_mut().poll(cx),
+                StateProjection::Slow { future } => break ready!(future.as_mut().poll(cx))?,
             }
+        };
+        if let Some(outward) = this.outward {
+            outward.finish(&mut response);
         }
+        Poll::Ready(Ok(response))
     }
 }
 

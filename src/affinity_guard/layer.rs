@@ -2,10 +2,19 @@
 
 use std::{borrow::Cow, collections::HashSet, fmt, sync::Arc, time::Duration};
 
-use http::{Extensions, HeaderMap, Method, Request, Uri};
+use bytes::Bytes;
+use http::{Extensions, HeaderMap, Method, Request, Response, Uri};
+use http_body::Body;
 use tower_layer::Layer;
+use tower_service::Service;
 
-use super::{service::AffinityGuard, steps::Stripes};
+use super::{
+    body::BoxError,
+    forward::{Forward, Forwarder},
+    route_token::RouteToken,
+    service::AffinityGuard,
+    steps::Stripes,
+};
 use crate::{
     instance::Instance,
     mcp::{Envelope, MessageKind},
@@ -84,6 +93,9 @@ pub(super) struct Config {
     pub(super) self_contained: SelfContained,
     pub(super) principal: Option<Arc<PrincipalOf>>,
     pub(super) stripes: Stripes,
+    pub(super) forwarder: Option<Forwarder>,
+    pub(super) forward_deadline: Duration,
+    pub(super) route_token: Option<RouteToken>,
 }
 
 impl AffinityGuardLayer {
@@ -104,6 +116,9 @@ impl AffinityGuardLayer {
                 self_contained: SelfContained::default(),
                 principal: None,
                 stripes: Stripes::new(),
+                forwarder: None,
+                forward_deadline: Duration::from_secs(60),
+                route_token: None,
             }),
         }
     }
@@ -185,6 +200,44 @@ impl AffinityGuardLayer {
     /// How POSTs are refused. Default [`RefusalStyle::Status`].
     pub fn with_refusal_style(self, style: RefusalStyle) -> Self {
         self.set(|config| config.style = style)
+    }
+
+    /// Hands requests whose session another live instance owns to that instance. Default: they are refused with
+    /// `session_reassigned`.
+    ///
+    /// Requests go only to addresses that the directory names, which is what an instance says of itself with
+    /// [`InstanceBuilder::with_address`](crate::instance::InstanceBuilder::with_address), and are handed on once: if the
+    /// session has moved on meanwhile, the client is told so. All instances must be able to reach each other there.
+    ///
+    /// A request that could not be sent is answered 503 `session_unconfirmed`. One that was sent and not answered by the
+    /// owner, or answered by somebody else at its old address, is answered 503 `outcome_unknown`: it may have run.
+    ///
+    /// With feature `forward` there is [`HttpForwarder`](super::HttpForwarder).
+    pub fn with_forwarder<F, B>(self, forwarder: F) -> Self
+    where
+        F: Service<Forward, Response = Response<B>> + Clone + Send + Sync + 'static,
+        F::Error: Into<BoxError>,
+        F::Future: Send + 'static,
+        B: Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<BoxError>,
+    {
+        self.set(|config| config.forwarder = Some(Forwarder::new(forwarder)))
+    }
+
+    /// How long the owner of a session may take until its answer to a forwarded request begins. Default one minute. It
+    /// must be longer than the slowest tool that answers with JSON.
+    pub fn with_forward_deadline(self, deadline: Duration) -> Self {
+        self.set(|config| config.forward_deadline = deadline)
+    }
+
+    /// Puts this instance's token on the session ids that clients see, so that an edge can route on it. Default: clients
+    /// see the inner service's ids.
+    ///
+    /// Whatever token a request's id carries is taken off before anything else looks at it, so all instances must have
+    /// one. Ids without a token, from before, are taken as they are; inner services whose own ids end in `~` and a
+    /// word cannot be switched over while sessions are open. Costs two allocations a request.
+    pub fn with_route_token(self, token: RouteToken) -> Self {
+        self.set(|config| config.route_token = Some(token))
     }
 
     /// Names the owner in the header `mcp-guard-owner` of a `session_reassigned`, for an edge that can route on

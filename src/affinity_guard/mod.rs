@@ -59,9 +59,14 @@ mod decide;
 #[doc(hidden)]
 pub mod decide;
 mod disposition;
+mod forward;
 mod future;
+mod hand_over;
+#[cfg(feature = "forward")]
+mod http_forwarder;
 mod layer;
 mod opening;
+mod route_token;
 mod service;
 mod slow;
 mod steps;
@@ -69,7 +74,12 @@ mod switch;
 
 pub use body::{BoxError, ResponseBody, SessionLost};
 pub use disposition::Disposition;
+pub use forward::{Forward, ForwardBody, ForwardError, ForwardErrorKind};
 pub use future::ResponseFuture;
+#[cfg(feature = "forward")]
+#[cfg_attr(docsrs, doc(cfg(feature = "forward")))]
+pub use http_forwarder::HttpForwarder;
 pub use layer::{AffinityGuardLayer, Head, SelfContained};
+pub use route_token::{InvalidRouteToken, RouteToken};
 pub use service::AffinityGuard;
 pub use switch::Switch;

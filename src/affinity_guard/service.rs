@@ -16,8 +16,10 @@ use super::{
     after::After,
     body::{BoxError, ResponseBody},
     decide::{self, Directory, Facts, Header, Local, Verdict, decide},
+    forward::Outward,
     future::ResponseFuture,
     layer::{Config, Head},
+    route_token::take_off,
     slow::Slow,
 };
 use crate::{
@@ -55,7 +57,7 @@ where
     S::Future: Send,
     S::Error: Send,
     B: Body<Data = Bytes> + Send + 'static,
-    B::Error: Send,
+    B::Error: Into<BoxError> + Send,
     R: Body<Data = Bytes> + Send + 'static,
     R::Error: Into<BoxError> + Send,
 {
@@ -70,20 +72,24 @@ where
     fn call(&mut self, mut request: Request<B>) -> Self::Future {
         let method = request.method();
         if method == Method::OPTIONS || method == Method::HEAD {
-            return self.direct(request, None, None);
+            return self.direct(request, None, None, None);
+        }
+        if self.config.route_token.is_some() {
+            take_off(request.headers_mut());
         }
         let seen = Seen::of(&self.config, &request);
+        let outward = Outward::of(&self.config, seen.forwarded);
         match (decide(&seen.facts), seen.serving) {
             (Verdict::Pass, _) => {
                 let principal = owned(seen.principal);
-                self.direct(request, None, principal)
+                self.direct(request, None, principal, outward)
             }
             (Verdict::PassBare, _) => {
                 let principal = owned(seen.principal);
                 if seen.facts.header != Header::Missing {
                     request.headers_mut().remove(SESSION_ID);
                 }
-                self.direct(request, None, principal)
+                self.direct(request, None, principal, outward)
             }
             (Verdict::PassOwned, Some(serving)) => {
                 if self.config.residency == Residency::Externalized {
@@ -92,7 +98,7 @@ where
                         .extensions_mut()
                         .insert(Disposition::Owned { fence });
                 }
-                self.direct(request, Some(serving), None)
+                self.direct(request, Some(serving), None, outward)
             }
             // The rest may wait: for a body, for the directory. The inner service that was made ready is given up
             // meanwhile, for it may hold a permit.
@@ -107,9 +113,10 @@ where
                         .id
                         .and_then(|id| SessionId::parse_with_limit(id, id.len()).ok()),
                     principal: owned(seen.principal),
+                    forwarded: seen.forwarded,
                 };
                 let (parts, body) = request.into_parts();
-                ResponseFuture::slow(Box::pin(slow.run(parts, body)))
+                ResponseFuture::slow(Box::pin(slow.run(parts, body)), outward)
             }
         }
     }
@@ -123,6 +130,7 @@ impl<S> AffinityGuard<S> {
         request: Request<B>,
         serving: Option<Serving>,
         principal: Option<Principal>,
+        outward: Option<Box<Outward>>,
     ) -> ResponseFuture<S::Future, R, S::Error>
     where
         S: Service<Request<Replay<B>>, Response = Response<R>>,
@@ -131,7 +139,7 @@ impl<S> AffinityGuard<S> {
     {
         let mut after = After::new(&self.config, request.method(), serving);
         after.remember(principal, Bytes::new());
-        ResponseFuture::direct(self.inner.call(request.map(Replay::live)), after)
+        ResponseFuture::direct(self.inner.call(request.map(Replay::live)), after, outward)
     }
 }
 
@@ -145,6 +153,8 @@ struct Seen<'a> {
     id: Option<&'a [u8]>,
     principal: Option<Cow<'a, str>>,
     serving: Option<Serving>,
+    /// Whether another instance has handed it on.
+    forwarded: bool,
 }
 
 impl<'a> Seen<'a> {
@@ -174,10 +184,12 @@ impl<'a> Seen<'a> {
                 lease: false,
                 strict: config.strict,
                 absent_goes_stateless: config.absent_goes_stateless,
+                forwards: false,
             },
             id,
             principal,
             serving: None,
+            forwarded: marks.is_forwarded(),
         };
         if let (Era::Legacy, Some(id)) = (era, id) {
             let admission = shared.admit(id, running(method));

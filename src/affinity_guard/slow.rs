@@ -14,6 +14,7 @@ use super::{
     after::After,
     body::{BoxError, ResponseBody},
     decide::{Directory, Facts, Local, Request as Kind, Verdict, decide},
+    hand_over::HandOver,
     layer::Config,
     opening::{Opening, closer, opens},
     service::local,
@@ -40,6 +41,8 @@ pub(super) struct Slow<S> {
     pub(super) facts: Facts,
     pub(super) id: Option<SessionId>,
     pub(super) principal: Option<Principal>,
+    /// Whether another instance has handed it on.
+    pub(super) forwarded: bool,
 }
 
 /// The body of a request, read or not.
@@ -74,7 +77,7 @@ impl<S> Slow<S> {
         S: Service<Request<Replay<B>>, Response = Response<R>> + Clone + Send + 'static,
         S::Future: Send,
         B: Body<Data = Bytes> + Send + 'static,
-        B::Error: Send,
+        B::Error: Into<BoxError> + Send,
         R: Body<Data = Bytes> + Send + 'static,
         R::Error: Into<BoxError> + Send,
     {
@@ -86,7 +89,12 @@ impl<S> Slow<S> {
             self.facts.lease = self.config.instance.shared().holds_lease();
             match decide(&self.facts) {
                 Verdict::ReadBody => body = self.read_body(body).await,
-                Verdict::AskDirectory => self.facts.directory = steps.ask(subject).await,
+                Verdict::AskDirectory => {
+                    self.facts.directory = steps.ask(subject).await;
+                    self.facts.forwards = self.config.forwarder.is_some()
+                        && !self.forwarded
+                        && steps.owner().is_some();
+                }
                 Verdict::TakeOver => self.facts.directory = steps.take_over().await,
                 Verdict::Bury => self.facts.directory = steps.bury().await,
                 Verdict::End => self.facts.directory = steps.end().await,
@@ -130,6 +138,11 @@ impl<S> Slow<S> {
                     return self
                         .pass_owned(ready, parts, body, serving, admission.1)
                         .await;
+                }
+                Verdict::Forward => {
+                    let bytes = body.bytes();
+                    let handing = HandOver::new(&self.config, &steps, parts, bytes);
+                    return Ok(handing.run(body.replay()).await);
                 }
                 Verdict::Refuse(reason, detail) => {
                     return Ok(self.refuse(&steps, &body, reason, detail));

@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     instance::{Admission, Lost, OwnedSession, Shared},
-    session::{SessionId, SessionRecord},
+    session::{InstanceId, SessionId, SessionRecord},
     store::{Bury, Lookup, SessionDirectory, StoreError, StoreErrorKind, TakeOver, Terminated},
 };
 
@@ -44,6 +44,8 @@ pub(super) struct Steps {
     method: Method,
     deadline: Option<Instant>,
     record: Option<SessionRecord>,
+    /// Where the directory says that its owner can be reached.
+    address: Option<Arc<str>>,
     /// What a step taught about the own table.
     pub(super) learned: Option<Local>,
 }
@@ -57,6 +59,7 @@ impl Steps {
             method: method.clone(),
             deadline: None,
             record: None,
+            address: None,
             learned: None,
         }
     }
@@ -68,6 +71,11 @@ impl Steps {
     /// What the directory said last.
     pub(super) fn record(&self) -> Option<&SessionRecord> {
         self.record.as_ref()
+    }
+
+    /// The owner that the directory named, and its address.
+    pub(super) fn owner(&self) -> Option<(&InstanceId, &Arc<str>)> {
+        Some((&self.record.as_ref()?.owner, self.address.as_ref()?))
     }
 
     /// The clock of a request's deadline starts with its first step.
@@ -97,11 +105,15 @@ impl Steps {
             return Directory::Unknown(StoreErrorKind::Corrupt);
         };
         let lookup = Self::within(deadline, self.shared.directory().lookup(id)).await;
+        self.address = None;
         let (record, live) = match lookup {
             Err(kind) => return Directory::Unknown(kind),
             Ok(Lookup::Terminated) => return Directory::Terminated,
             Ok(Lookup::Absent) => return Directory::Absent,
-            Ok(Lookup::Owned { record, .. }) => (record, true),
+            Ok(Lookup::Owned { record, address }) => {
+                self.address = address;
+                (record, true)
+            }
             Ok(Lookup::Orphaned(record)) => (record, false),
         };
         let directory = if self.config.is_bound_to_another(&record.terms, subject) {

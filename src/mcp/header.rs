@@ -14,3 +14,5 @@ pub const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 pub const REASON: HeaderName = HeaderName::from_static("mcp-guard-reason");
 /// Carries the name of the owner of a session that was reassigned, when the layer is told to say it.
 pub const OWNER: HeaderName = HeaderName::from_static("mcp-guard-owner");
+/// On a request that one instance has handed to another, which must not hand it on again.
+pub const FORWARDED: HeaderName = HeaderName::from_static("mcp-guard-forwarded");

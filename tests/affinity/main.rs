@@ -6,6 +6,7 @@
 mod support;
 
 mod field_reports;
+mod forward;
 mod lapse;
 mod manners;
 mod opening;

@@ -22,6 +22,7 @@ impl Scenario {
             lease: generation.is_some(),
             strict: false,
             absent_goes_stateless: false,
+            forwards: false,
         });
         if verdict != Verdict::PassOpening {
             return None;

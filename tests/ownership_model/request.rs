@@ -168,6 +168,7 @@ impl Scenario {
                 .is_some(),
             strict: false,
             absent_goes_stateless: false,
+            forwards: false,
         })
     }
 

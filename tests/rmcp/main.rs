@@ -7,6 +7,8 @@ mod support;
 
 mod client;
 mod composition;
+#[cfg(feature = "forward")]
+mod forward;
 mod notebook;
 mod resume;
 mod sessions;
@@ -36,6 +38,10 @@ async fn join(name: &'static str, store: &MemoryStore) -> Instance {
     instance
 }
 
+async fn port() -> TcpListener {
+    TcpListener::bind("127.0.0.1:0").await.expect("a port")
+}
+
 /// A server that ends with its handle.
 struct Served {
     address: SocketAddr,
@@ -44,7 +50,10 @@ struct Served {
 
 impl Served {
     async fn router(router: Router) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        Self::on(port().await, router)
+    }
+
+    fn on(listener: TcpListener, router: Router) -> Self {
         let address = listener.local_addr().expect("an address");
         // rmcp's answers are two small writes; without TCP_NODELAY each waits for an acknowledgement.
         let listener = listener.tap_io(|stream| {

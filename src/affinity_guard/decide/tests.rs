@@ -74,6 +74,7 @@ fn dimensions() -> Vec<Dimension> {
             "absent_goes_stateless",
             values(bools, |f, v| f.absent_goes_stateless = v),
         ),
+        ("forwards", values(bools, |f, v| f.forwards = v)),
     ]
 }
 
@@ -87,6 +88,7 @@ const START: Facts = Facts {
     lease: false,
     strict: false,
     absent_goes_stateless: false,
+    forwards: false,
 };
 
 /// Writes the decision tree, leaving out every fact that makes no difference. Returns the verdict if all is one.
@@ -153,10 +155,12 @@ prop_compose! {
         request in select(&REQUESTS[..]),
         local in select(&LOCALS[..]),
         directory in select(directories()),
-        flags in any::<[bool; 4]>(),
+        flags in any::<[bool; 5]>(),
     ) -> Facts {
-        let [retiring, lease, strict, absent_goes_stateless] = flags;
-        Facts { header, era, request, local, directory, retiring, lease, strict, absent_goes_stateless }
+        let [retiring, lease, strict, absent_goes_stateless, forwards] = flags;
+        Facts {
+            header, era, request, local, directory, retiring, lease, strict, absent_goes_stateless, forwards,
+        }
     }
 }
 
@@ -224,6 +228,15 @@ proptest! {
             decide(&facts),
             Verdict::ReadBody | Verdict::Refuse(Reason::SessionMalformed, _)
         ));
+    }
+
+    /// Only to a live owner that the directory named, and never what a table of one's own proves.
+    #[test]
+    fn only_the_owner_is_forwarded_to(facts in any_facts()) {
+        if decide(&facts) == Verdict::Forward {
+            prop_assert_eq!(facts.directory, Directory::Elsewhere);
+            prop_assert!(facts.forwards && !matches!(facts.local, Local::Proven | Local::Foreign));
+        }
     }
 
     /// No new session without a lease or on an instance that retires.
