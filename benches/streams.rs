@@ -11,7 +11,10 @@ use std::{
 
 use bytes::Bytes;
 use futures_util::future::join_all;
-use http::{Method, Request, Response, header::CONTENT_TYPE};
+use http::{
+    HeaderName, HeaderValue, Method, Request, Response, Uri,
+    header::{self, CONTENT_TYPE},
+};
 use http_body::{Body, Frame};
 use http_body_util::{BodyExt, Full};
 use mcp_session_guard::{
@@ -129,16 +132,29 @@ impl<B: Send + 'static> Service<Request<B>> for Inner {
 }
 
 fn request(method: Method, session: &str, body: &'static str) -> Request<Full<Bytes>> {
-    Request::builder()
-        .method(method)
-        .uri("/mcp")
-        .header("host", "mcp.example")
-        .header("accept", "application/json, text/event-stream")
-        .header(CONTENT_TYPE, "application/json")
-        .header("mcp-protocol-version", "2025-11-25")
-        .header("mcp-session-id", session)
-        .body(Full::new(Bytes::from_static(body.as_bytes())))
-        .expect("a request")
+    let mut request = Request::new(Full::new(Bytes::from_static(body.as_bytes())));
+    *request.method_mut() = method;
+    *request.uri_mut() = Uri::from_static("/mcp");
+    // Parts of one piece of memory, as a server's parser makes them.
+    let lines = [
+        (header::HOST, "mcp.example"),
+        (header::ACCEPT, "application/json, text/event-stream"),
+        (CONTENT_TYPE, "application/json"),
+        (
+            HeaderName::from_static("mcp-protocol-version"),
+            "2025-11-25",
+        ),
+        (HeaderName::from_static("mcp-session-id"), session),
+    ];
+    let read = Bytes::from(lines.each_ref().map(|(_, value)| *value).concat());
+    let mut at = 0;
+    for (name, value) in lines {
+        let value = read.slice(at..at + value.len());
+        at += value.len();
+        let value = HeaderValue::from_maybe_shared(value).expect("a value");
+        request.headers_mut().insert(name, value);
+    }
+    request
 }
 
 const CALL: &str =

@@ -116,13 +116,14 @@ where
                 drop(std::mem::replace(&mut self.inner, inner.clone()));
                 let (parts, body) = request.into_parts();
                 let posts = parts.method == Method::POST;
-                let slow = Slow {
+                // Boxed, since a future holds what it is given twice over.
+                let slow = Box::new(Slow {
                     config: Arc::clone(&self.config),
                     inner,
                     id,
                     parts,
                     body,
-                };
+                });
                 ResponseFuture::slow(match posts {
                     true => Box::pin(slow.post()),
                     false => Box::pin(slow.get(last_event_id)),

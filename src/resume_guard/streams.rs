@@ -47,7 +47,7 @@ where
     R::Error: Into<BoxError> + Send,
 {
     pub(super) async fn get(
-        self,
+        self: Box<Self>,
         last_event_id: LastEventId,
     ) -> Result<Response<ResponseBody<R>>, S::Error> {
         let cursor = match last_event_id {
@@ -71,15 +71,15 @@ where
     }
 
     /// Nothing of the session can be proven here, and so nothing of its streams.
-    async fn pass(self) -> Result<Response<ResponseBody<R>>, S::Error> {
+    async fn pass(self: Box<Self>) -> Result<Response<ResponseBody<R>>, S::Error> {
         let request = Request::from_parts(self.parts, Replay::live(self.body));
         let response = self.inner.oneshot(request).await?;
         Ok(response.map(ResponseBody::inner))
     }
 
-    pub(super) async fn post(self) -> Result<Response<ResponseBody<R>>, S::Error> {
+    pub(super) async fn post(self: Box<Self>) -> Result<Response<ResponseBody<R>>, S::Error> {
         let Some(mut serving) = self.admit(Running::Call) else {
-            return self.pass().await;
+            return Box::pin(self.pass()).await;
         };
         let (config, id) = (&self.config, &self.id);
         let deadline = Instant::now() + config.body_deadline;
@@ -137,9 +137,9 @@ where
     }
 
     /// The session's own stream: the one that is open, or a new one.
-    async fn standalone(self) -> Result<Response<ResponseBody<R>>, S::Error> {
+    async fn standalone(self: Box<Self>) -> Result<Response<ResponseBody<R>>, S::Error> {
         let Some(serving) = self.admit(Running::Stream) else {
-            return self.pass().await;
+            return Box::pin(self.pass()).await;
         };
         let Self {
             config,
@@ -147,7 +147,7 @@ where
             id,
             parts,
             body,
-        } = self;
+        } = *self;
         let outbox = &config.outbox;
         let greeting = greeting(&parts.headers);
         let streams = outbox.sessions.enter(&id);
@@ -188,7 +188,10 @@ where
         ))
     }
 
-    async fn resume(self, cursor: Cursor) -> Result<Response<ResponseBody<R>>, S::Error> {
+    async fn resume(
+        self: Box<Self>,
+        cursor: Cursor,
+    ) -> Result<Response<ResponseBody<R>>, S::Error> {
         let attempt = Attempt::new(&self.config, &self.id, &cursor);
         let Proven {
             plan,
