@@ -89,7 +89,8 @@ pub(super) struct Config {
     pub(super) strict: bool,
     pub(super) absent_goes_stateless: bool,
     pub(super) owner_hint: bool,
-    pub(super) style: RefusalStyle,
+    /// How refusals are told, if it was chosen.
+    pub(super) style: Option<RefusalStyle>,
     pub(super) self_contained: SelfContained,
     pub(super) principal: Option<Arc<PrincipalOf>>,
     pub(super) stripes: Stripes,
@@ -112,7 +113,7 @@ impl AffinityGuardLayer {
                 strict: false,
                 absent_goes_stateless: false,
                 owner_hint: false,
-                style: RefusalStyle::default(),
+                style: None,
                 self_contained: SelfContained::default(),
                 principal: None,
                 stripes: Stripes::new(),
@@ -197,9 +198,10 @@ impl AffinityGuardLayer {
         self.set(|config| config.principal = Some(Arc::new(principal)))
     }
 
-    /// How POSTs are refused. Default [`RefusalStyle::Status`].
+    /// How refusals are told. Default: a POST by status, and a resume of a stream that owes an answer in band, since
+    /// every plain status leaves real clients waiting for that answer.
     pub fn with_refusal_style(self, style: RefusalStyle) -> Self {
-        self.set(|config| config.style = style)
+        self.set(|config| config.style = Some(style))
     }
 
     /// Hands requests whose session another live instance owns to that instance. Default: they are refused with
@@ -254,7 +256,7 @@ impl Config {
     }
 
     pub(super) fn reject(&self, reason: Reason, detail: &'static str) -> Rejection {
-        Rejection::new(reason, detail).with_style(self.style)
+        Rejection::new(reason, detail).with_style(self.style.unwrap_or_default())
     }
 }
 

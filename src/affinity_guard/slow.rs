@@ -12,6 +12,7 @@ use tower_service::Service;
 use super::{
     Disposition,
     after::After,
+    answer::{refuse_resume, resumes},
     body::{BoxError, ResponseBody},
     decide::{Directory, Facts, Local, Request as Kind, Verdict, decide},
     hand_over::HandOver,
@@ -27,7 +28,8 @@ use crate::{
         Envelope, Era,
         header::{OWNER, SESSION_ID},
     },
-    rejection::Reason,
+    outbox::Cursor,
+    rejection::{Reason, RefusalStyle},
     session::{Principal, Residency, SessionId},
 };
 
@@ -81,6 +83,7 @@ impl<S> Slow<S> {
         R: Body<Data = Bytes> + Send + 'static,
         R::Error: Into<BoxError> + Send,
     {
+        let resumes = resumes(&parts);
         let mut body = RequestBody::Unread(body);
         let mut steps = Steps::new(&self.config, self.id.take(), &parts.method);
         let subject = self.principal.clone();
@@ -120,6 +123,7 @@ impl<S> Slow<S> {
                             return Ok(self.refuse(
                                 &steps,
                                 &body,
+                                resumes.as_ref(),
                                 Reason::SessionUnconfirmed,
                                 detail,
                             ));
@@ -145,7 +149,7 @@ impl<S> Slow<S> {
                     return Ok(handing.run(body.replay()).await);
                 }
                 Verdict::Refuse(reason, detail) => {
-                    return Ok(self.refuse(&steps, &body, reason, detail));
+                    return Ok(self.refuse(&steps, &body, resumes.as_ref(), reason, detail));
                 }
             }
             if let Some(local) = steps.learned.take() {
@@ -153,7 +157,8 @@ impl<S> Slow<S> {
             }
         }
         let detail = "the session changed hands too often while the request waited";
-        Ok(self.refuse(&steps, &body, Reason::SessionUnconfirmed, detail))
+        let resumes = resumes.as_ref();
+        Ok(self.refuse(&steps, &body, resumes, Reason::SessionUnconfirmed, detail))
     }
 
     async fn read_body<B>(&mut self, body: RequestBody<B>) -> RequestBody<B>
@@ -290,6 +295,7 @@ impl<S> Slow<S> {
         &self,
         steps: &Steps,
         body: &RequestBody<B>,
+        resumes: Option<&Cursor>,
         reason: Reason,
         detail: &'static str,
     ) -> Response<ResponseBody<R>> {
@@ -299,11 +305,16 @@ impl<S> Slow<S> {
         if reason == Reason::SessionNotFound {
             self.config.instance.shared().counters().count_not_found();
         }
-        let mut response = self
-            .config
-            .reject(reason, detail)
-            .answer(envelope.as_ref())
-            .map(ResponseBody::refusal);
+        let rejection = self.config.reject(reason, detail);
+        let in_band = self.config.style != Some(RefusalStyle::Status);
+        let mut response = match resumes {
+            // What may be confirmed when the client asks again is not answered for good.
+            Some(cursor) if in_band && reason != Reason::SessionUnconfirmed => {
+                refuse_resume(&rejection, cursor)
+            }
+            _ => rejection.answer(envelope.as_ref()),
+        }
+        .map(ResponseBody::refusal);
         if reason == Reason::SessionReassigned
             && self.config.owner_hint
             && let Some(record) = steps.record()

@@ -94,14 +94,19 @@ async fn pinned_sessions_resume_at_their_owner_and_nowhere_else() {
         let fleet = Fleet::set(State::Local, reach).await;
         let (session, seen, _) = missed_one(&fleet, true).await;
         // Elsewhere, while the owner lives.
-        let answer = fleet.new.answer(from(&session, &seen)).await;
-        assert_eq!(answer.refusal(), (409, "session_reassigned"));
+        let mut refused = fleet.new.resume(&session, &seen).await;
+        let error = refused.message().await;
+        assert_eq!(error.error(), ("session_reassigned".into(), json!(1)));
+        // The id under which it was told is an end, here too.
+        let answer = fleet.new.answer(from(&session, error.id())).await;
+        assert_eq!(answer.status, 405);
         let mut home = fleet.old.resume(&session, &seen).await;
         assert_eq!(data(&home.rest().await), [note("2"), result("1")]);
         // Elsewhere, when it is dead: the session validates nowhere.
         fleet.crash().await;
-        let answer = fleet.new.answer(from(&session, &seen)).await;
-        assert_eq!(answer.refusal(), (404, "session_not_found"));
+        let mut refused = fleet.new.resume(&session, &seen).await;
+        let error = refused.message().await.error();
+        assert_eq!(error, ("session_not_found".into(), json!(1)));
     }
 }
 

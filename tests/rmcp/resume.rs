@@ -166,9 +166,14 @@ async fn another_instances_cursor_gives_nothing_of_another_request() {
     // The client lands on the other instance.
     let lost = client.at(other.url()).request(Method::GET);
     let answer = Client::send(lost.header("last-event-id", &cursor)).await;
+    // Told in the stream: it waits for an answer there.
     assert_eq!(
         (answer.status, answer.reason()),
-        (409, Some("session_reassigned"))
+        (200, Some("session_reassigned"))
+    );
+    assert_eq!(
+        answer.message()["error"]["data"]["reason"],
+        "session_reassigned"
     );
     // The other instance's own session presents a foreign cursor.
     let mut refused = Stream::resume(&stranger, &cursor).await;
