@@ -1,39 +1,50 @@
-//! A client as a child process: told what to do by lines of JSON, and telling what its caller sees the same way.
+//! A client under way: told what to do by lines of JSON, and telling what its caller sees the same way. The clients of
+//! other languages are child processes; the one of rmcp runs in this one.
 
-use std::{process::Stdio, sync::Arc};
+use std::{process::Stdio, sync::Arc, time::Duration};
 
 use serde_json::{Value, json};
 use tokio::{
-    io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, Lines},
-    process::{Child, ChildStdin, ChildStdout},
+    io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader, Lines},
+    process::Child,
     sync::Mutex,
-    time::timeout,
+    time::{Instant, timeout, timeout_at},
 };
 
-use crate::{DEADLINE, client::Client};
+use crate::{DEADLINE, client::Client, rmcp_client};
 
 pub struct Driver {
     client: Client,
-    child: Child,
-    stdin: ChildStdin,
-    lines: Lines<BufReader<ChildStdout>>,
+    child: Option<Child>,
+    stdin: Box<dyn AsyncWrite + Send + Unpin>,
+    lines: Lines<BufReader<Box<dyn AsyncRead + Send + Unpin>>>,
     /// Everything it has said.
     said: Vec<Value>,
     stderr: Arc<Mutex<String>>,
 }
 
 impl Driver {
-    /// Starts a client and waits until it has a session.
-    pub async fn start(client: Client, url: &str) -> Self {
-        let mut child = client
-            .command()
+    /// Starts a client, and waits until it has a session.
+    pub async fn open(client: Client, url: &str) -> Self {
+        let mut driver = Self::start(client, url);
+        driver.hear("ready").await;
+        driver
+    }
+
+    /// Starts a client.
+    pub fn start(client: Client, url: &str) -> Self {
+        let stderr = Arc::<Mutex<String>>::default();
+        let Some(mut command) = client.command() else {
+            let (receive, send) = rmcp_client::start(url.to_owned());
+            return Self::over(client, None, Box::new(receive), Box::new(send), stderr);
+        };
+        let mut child = command
             .arg(url)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
             .unwrap_or_else(|error| panic!("{client:?} does not start: {error}"));
-        let stderr = Arc::<Mutex<String>>::default();
         let (kept, mut errors) = (Arc::clone(&stderr), child.stderr.take().expect("piped"));
         tokio::spawn(async move {
             let mut piece = [0; 4096];
@@ -41,22 +52,32 @@ impl Driver {
                 *kept.lock().await += &String::from_utf8_lossy(&piece[..read]);
             }
         });
-        let mut driver = Self {
+        let stdout = Box::new(child.stdout.take().expect("piped"));
+        let stdin = Box::new(child.stdin.take().expect("piped"));
+        Self::over(client, Some(child), stdout, stdin, stderr)
+    }
+
+    fn over(
+        client: Client,
+        child: Option<Child>,
+        receive: Box<dyn AsyncRead + Send + Unpin>,
+        send: Box<dyn AsyncWrite + Send + Unpin>,
+        stderr: Arc<Mutex<String>>,
+    ) -> Self {
+        Self {
             client,
-            stdin: child.stdin.take().expect("piped"),
-            lines: BufReader::new(child.stdout.take().expect("piped")).lines(),
             child,
+            stdin: send,
+            lines: BufReader::new(receive).lines(),
             said: Vec::new(),
             stderr,
-        };
-        driver.hear("ready").await;
-        driver
+        }
     }
 
     async fn command(&mut self, command: &Value) {
         let line = format!("{command}\n");
-        let written = self.stdin.write_all(line.as_bytes()).await;
-        written.expect("it listens");
+        // One that has ended says so when it is heard.
+        let _ = self.stdin.write_all(line.as_bytes()).await;
     }
 
     /// Calls a tool, and does not wait for the answer. What is said of the call carries `key`.
@@ -91,6 +112,23 @@ impl Driver {
         }
     }
 
+    /// What becomes of a call: a result, an error, or the end of the client's whole transport. `None` if nothing does.
+    pub async fn outcome(&mut self, key: &str, within: Duration) -> Option<Value> {
+        let deadline = Instant::now() + within;
+        loop {
+            let line = timeout_at(deadline, self.lines.next_line()).await.ok()?;
+            let Ok(Some(line)) = line else {
+                return Some(json!({"say": "transport_closed", "message": "the client ended"}));
+            };
+            let line: Value = serde_json::from_str(&line).expect("JSON");
+            self.said.push(line.clone());
+            let of_the_call = line["key"] == key && line["say"] != "progress";
+            if of_the_call || line["say"] == "transport_closed" {
+                return Some(line);
+            }
+        }
+    }
+
     /// The next step that its caller is told of.
     pub async fn hear_step(&mut self) -> u64 {
         step(&self.hear("progress").await["step"])
@@ -116,10 +154,15 @@ impl Driver {
     pub async fn close(&mut self) {
         self.command(&json!({"do": "close"})).await;
         let closed = self.hear("closed").await;
-        let ended = timeout(DEADLINE, self.child.wait()).await;
-        assert!(ended.expect("it ends").expect("a status").success());
+        if let Some(child) = &mut self.child {
+            let ended = timeout(DEADLINE, child.wait()).await;
+            assert!(ended.expect("it ends").expect("a status").success());
+        }
         // Beneath the caller, who would not be told that an answer came twice.
-        let answers = closed["answers"].as_array().expect("a table");
+        let Some(answers) = closed["answers"].as_array() else {
+            assert_eq!(self.client, Client::Rmcp, "{closed}");
+            return;
+        };
         let once = answers.iter().all(|answer| answer[1] == 1);
         assert!(
             once && !answers.is_empty(),

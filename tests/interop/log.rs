@@ -1,4 +1,4 @@
-//! A log that tells the test what has been recorded.
+//! A log that tells the test what has been recorded, and loses it when it is told to.
 
 use std::sync::Arc;
 
@@ -23,9 +23,21 @@ pub struct Recorded {
     pub ending: Option<Ending>,
 }
 
+/// What is lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Loss {
+    #[default]
+    Nothing,
+    /// Streams.
+    Streams,
+    /// The requests that opened them.
+    Requests,
+}
+
 #[derive(Debug, Clone)]
 pub struct Log {
     store: MemoryStore,
+    loss: Arc<watch::Sender<Loss>>,
     recorded: Arc<watch::Sender<Vec<Recorded>>>,
 }
 
@@ -33,6 +45,7 @@ impl Log {
     pub fn new(store: MemoryStore) -> Self {
         Self {
             store,
+            loss: Arc::default(),
             recorded: Arc::default(),
         }
     }
@@ -60,6 +73,10 @@ impl Log {
             all.iter().any(|one| one.stream == stream && is(one))
         })
         .await;
+    }
+
+    pub fn lose(&self, loss: Loss) {
+        self.loss.send_replace(loss);
     }
 
     pub fn events(&self, stream: u64) -> usize {
@@ -108,7 +125,14 @@ impl EventStore for Log {
         after: Seq,
         page: Page,
     ) -> Result<Option<Snapshot>, StoreError> {
-        self.store.read_after(key, after, page).await
+        let mut snapshot = self.store.read_after(key, after, page).await?;
+        let loss = *self.loss.borrow();
+        match (loss, &mut snapshot) {
+            (Loss::Streams, _) => return Ok(None),
+            (Loss::Requests, Some(snapshot)) => snapshot.header.requests = [].into(),
+            _ => {}
+        }
+        Ok(snapshot)
     }
 
     async fn seal(&self, session: &SessionId, below: Fence) -> Result<(), StoreError> {

@@ -4,10 +4,11 @@
 //! | --- | --- |
 //! | `setup` | installs the clients in the versions pinned in `clients/` |
 //! | `clients/` | a driver for each: does what it is told on its standard input, and says what its caller sees |
-//! | `client`, `driver` | which clients there are, and one of them as a child process |
+//! | `client`, `driver` | which clients there are, and one of them under way; `rmcp_client` is the one in this process |
 //! | `rig` | a guarded server in this process, behind a proxy that cuts connections |
-//! | `server`, `wire`, `log` | its parts: the MCP server, what passed over its socket, what its streams recorded |
+//! | `server`, `edge`, `wire`, `log` | its parts: the MCP server, what errs in front of it, what passed over its socket, what its streams recorded |
 //! | `resumption` | clients that lose their connection |
+//! | `refusals` | clients that are refused, for each reason: `results.json` |
 
 #![allow(unreachable_pub, reason = "a test has no outside")]
 
@@ -16,9 +17,12 @@ mod support;
 
 mod client;
 mod driver;
+mod edge;
 mod log;
+mod refusals;
 mod resumption;
 mod rig;
+mod rmcp_client;
 mod server;
 mod wire;
 

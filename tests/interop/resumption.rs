@@ -1,6 +1,6 @@
 //! Clients that lose their connection, and end with everything exactly once.
 //!
-//! All four resume a call's stream by themselves, and so nothing here goes through a resumption token. What a client
+//! All of them resume a call's stream by themselves, and so nothing here goes through a resumption token. What a client
 //! had is known before each cut: it has said so. What it misses is known too: the log has it.
 
 use mcp_session_guard::store::Ending;
@@ -35,6 +35,8 @@ async fn ends(rig: &Rig, mut driver: Driver, steps: &[u64]) {
     assert_eq!(driver.said("result", "text"), ["run 1", "still here"]);
     assert_eq!(driver.steps(), steps);
     assert_eq!((rig.worker.runs(), rig.wire.openings()), (1, 1));
+    // No cut came after the answer had been sent.
+    assert_eq!(rig.wire.times_sent("run 1"), 1);
     let resumes = rig.wire.resumes(rig.log.call().await);
     assert!(resumes.iter().all(|one| one.status == 200), "{resumes:?}");
 }
@@ -42,7 +44,7 @@ async fn ends(rig: &Rig, mut driver: Driver, steps: &[u64]) {
 /// The call goes on where its client left it, once it is back.
 async fn cut_once(client: Client) {
     let (rig, driver, call) = begin(client).await;
-    rig.cutter.cut(Cut::Close);
+    rig.cutter.cut(Cut::Close).await;
     rig.wire.resumed(call, 1).await;
     rig.worker.allow(3);
     ends(&rig, driver, &[1, 2, 3]).await;
@@ -52,11 +54,11 @@ async fn cut_once(client: Client) {
 /// The second cut hits the stream that resumed the first.
 async fn cut_twice(client: Client) {
     let (rig, mut driver, call) = begin(client).await;
-    rig.cutter.cut(Cut::Close);
+    rig.cutter.cut(Cut::Close).await;
     rig.wire.resumed(call, 1).await;
     rig.worker.allow(1);
     assert_eq!(driver.hear_step().await, 2);
-    rig.cutter.cut(Cut::Reset);
+    rig.cutter.cut(Cut::Reset).await;
     rig.wire.resumed(call, 2).await;
     rig.worker.allow(3);
     let resumes = rig.wire.resumes(call);
@@ -78,7 +80,9 @@ async fn cut_twice(client: Client) {
 async fn answered_while_away(client: Client) {
     let (rig, driver, call) = begin(client).await;
     rig.cutter.hold();
-    rig.cutter.cut(Cut::Reset);
+    rig.cutter.cut(Cut::Reset).await;
+    // The server has seen that its client is gone.
+    rig.wire.quiet(Some(rig.log.standalone().await)).await;
     rig.worker.allow(3);
     let answered = |stream: &crate::log::Recorded| stream.ending == Some(Ending::Answered);
     rig.log.until(call, "an answer in the log", answered).await;
@@ -96,7 +100,7 @@ async fn told_while_away(client: Client) {
     rig.worker.say("before").await;
     assert_eq!(driver.hear("heard").await["text"], "before");
     rig.cutter.hold();
-    rig.cutter.cut(Cut::Close);
+    rig.cutter.cut(Cut::Close).await;
     let known = rig.log.events(own);
     rig.worker.say("meanwhile").await;
     let more = |stream: &crate::log::Recorded| stream.events > known;
@@ -134,6 +138,6 @@ macro_rules! with_each_client {
 }
 
 with_each_client!(
-    typescript_1 = TypeScript1, typescript_2 = TypeScript2, python_1 = Python1, python_2 = Python2:
+    rmcp = Rmcp, typescript_1 = TypeScript1, typescript_2 = TypeScript2, python_1 = Python1, python_2 = Python2:
     [cut_once, cut_twice, answered_while_away, told_while_away]
 );

@@ -224,7 +224,7 @@ async fn an_rmcp_client_that_loses_its_connection_in_a_call_gets_the_answer_once
         );
         let cutting = async {
             tokio::time::sleep(Duration::from_millis(300)).await;
-            cutter.cut(Cut::Close);
+            cutter.cut(Cut::Close).await;
         };
         let both = async { tokio::join!(call, cutting) };
         let (answer, ()) = tokio::time::timeout(Duration::from_secs(30), both)

@@ -1,6 +1,6 @@
 //! A proxy between a client and a server that cuts connections, or holds new ones back, when it is told to.
 
-use std::net::SocketAddr;
+use std::{collections::BTreeSet, net::SocketAddr, sync::Arc};
 
 use tokio::{
     io::copy_bidirectional,
@@ -23,6 +23,22 @@ pub struct Cutter {
     cut: watch::Sender<Option<Cut>>,
     /// Whether new connections have to wait.
     hold: watch::Sender<bool>,
+    /// The connections there are, by number.
+    open: Arc<watch::Sender<BTreeSet<u64>>>,
+}
+
+/// A connection, for as long as it is there.
+struct Connection {
+    number: u64,
+    open: Arc<watch::Sender<BTreeSet<u64>>>,
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.open.send_modify(|open| {
+            open.remove(&self.number);
+        });
+    }
 }
 
 impl Cutter {
@@ -31,19 +47,44 @@ impl Cutter {
         let address = listener.local_addr().expect("an address");
         let (cut, cuts) = watch::channel(None);
         let (hold, holds) = watch::channel(false);
+        let open = Arc::<watch::Sender<BTreeSet<u64>>>::default();
+        let connections = Arc::clone(&open);
         tokio::spawn(async move {
-            while let Ok((down, _)) = listener.accept().await {
+            for number in 0.. {
+                let Ok((down, _)) = listener.accept().await else {
+                    return;
+                };
+                connections.send_modify(|open| {
+                    open.insert(number);
+                });
+                let connection = Connection {
+                    number,
+                    open: Arc::clone(&connections),
+                };
                 let mut cuts = cuts.clone();
                 cuts.mark_unchanged();
-                tokio::spawn(pass(down, upstream, cuts, holds.clone()));
+                let holds = holds.clone();
+                tokio::spawn(async move {
+                    pass(down, upstream, cuts, holds).await;
+                    drop(connection);
+                });
             }
         });
-        Self { address, cut, hold }
+        Self {
+            address,
+            cut,
+            hold,
+            open,
+        }
     }
 
-    /// Cuts all connections there are, those that are held back too.
-    pub fn cut(&self, how: Cut) {
+    /// Cuts all connections there are, those that are held back too. They are gone when this returns.
+    pub async fn cut(&self, how: Cut) {
+        let mut open = self.open.subscribe();
+        let there = open.borrow().clone();
         self.cut.send_replace(Some(how));
+        let gone = open.wait_for(|open| open.is_disjoint(&there)).await;
+        gone.expect("the sender is borrowed");
     }
 
     /// New connections are accepted, and nothing goes over them until they are let through.

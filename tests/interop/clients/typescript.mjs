@@ -27,9 +27,14 @@ export async function drive(sdk) {
   };
   const client = new sdk.Client({ name: 'interop', version: '1.0.0' }, { capabilities: {} });
   client.onerror = (error) => say({ say: 'trouble', message: String(error.message).slice(0, 400) });
-  client.onclose = () => say({ say: 'transport_closed' });
   sdk.onLog(client, (notification) => say({ say: 'heard', text: notification.params.data }));
-  await client.connect(transport);
+  try {
+    await client.connect(transport);
+  } catch (error) {
+    say({ ...failure(error), key: 'open' });
+    process.exit(0);
+  }
+  client.onclose = () => say({ say: 'transport_closed' });
   say({ say: 'ready' });
 
   const call = async ({ key, tool, arguments: args }) => {
