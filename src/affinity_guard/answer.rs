@@ -1,10 +1,9 @@
-//! The inner service's answer to a request, read as far as its first JSON-RPC response; and the answer to a client that
-//! comes back to a stream where its session cannot be proven.
+//! The inner service's answer to a request, read as far as its first JSON-RPC response.
 
 use std::ops::ControlFlow;
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header, request::Parts};
+use http::HeaderMap;
 use http_body::Body;
 use serde::Deserialize;
 use serde_json::{Value, value::RawValue};
@@ -12,39 +11,8 @@ use tokio::time::Instant;
 
 use crate::{
     body::{Replay, is_event_stream, read},
-    mcp::{
-        header::LAST_EVENT_ID,
-        sse::{Decoder, Item},
-    },
-    outbox::{Cursor, last_event},
-    rejection::Rejection,
+    mcp::sse::{Decoder, Item},
 };
-
-/// Where a client comes back to, if it does and the position is one of this crate's.
-pub(super) fn resumes(parts: &Parts) -> Option<Cursor> {
-    if parts.method != Method::GET {
-        return None;
-    }
-    Cursor::parse(parts.headers.get(LAST_EVENT_ID)?.as_bytes()).ok()
-}
-
-/// Refuses to resume a stream. A client that still waits for an answer there is told within a stream: by status it
-/// would wait for ever. One that comes back after that is told that nothing comes any more.
-pub(super) fn refuse_resume(rejection: &Rejection, cursor: &Cursor) -> Response<Bytes> {
-    let mut response = rejection.answer(None);
-    let headers = response.headers_mut();
-    if cursor.terminal {
-        headers.insert(header::ALLOW, HeaderValue::from_static("POST, DELETE"));
-        *response.status_mut() = StatusCode::METHOD_NOT_ALLOWED;
-    } else if let Some(id) = &cursor.pending {
-        let event_stream = HeaderValue::from_static("text/event-stream");
-        headers.insert(header::CONTENT_TYPE, event_stream);
-        let message = rejection.message(Some(id));
-        *response.body_mut() = last_event(&cursor.clone().terminal(), &message);
-        *response.status_mut() = StatusCode::OK;
-    }
-    response
-}
 
 /// The first JSON-RPC response in an answer.
 #[derive(Debug)]

@@ -1,4 +1,4 @@
-//! A request on its way to the session's owner, and what its client is told when it does not get there.
+//! A request on its way to the session's owner, and what became of it when it does not get there.
 
 use std::sync::Arc;
 
@@ -14,23 +14,16 @@ use super::{
     route_token::looks_routed,
     steps::Steps,
 };
-use crate::{
-    body::Replay,
-    mcp::{Envelope, header::FORWARDED},
-    rejection::Reason,
-    session::InstanceId,
-};
+use crate::{body::Replay, mcp::header::FORWARDED, rejection::Reason, session::InstanceId};
 
 pub(super) struct HandOver {
     config: Arc<Config>,
     owner: Option<(InstanceId, Arc<str>)>,
     parts: Parts,
-    /// What was read of its body, for the ids of a refusal.
-    read: Bytes,
 }
 
 impl HandOver {
-    pub(super) fn new(config: &Arc<Config>, steps: &Steps, mut parts: Parts, read: Bytes) -> Self {
+    pub(super) fn new(config: &Arc<Config>, steps: &Steps, mut parts: Parts) -> Self {
         remove_connection_headers(&mut parts.headers);
         if let (Some(token), Some(id)) = (&config.route_token, steps.id())
             && looks_routed(id.as_str())
@@ -46,61 +39,48 @@ impl HandOver {
                 .owner()
                 .map(|(owner, address)| (owner.clone(), Arc::clone(address))),
             parts,
-            read,
         }
     }
 
-    /// Dropped half-way, it drops the request at the owner too, as if the client had come there and left.
-    pub(super) async fn run<B, R>(self, body: Replay<B>) -> Response<ResponseBody<R>>
+    /// The owner's answer, or why there is none. Dropped half-way, it drops the request at the owner too, as if the client
+    /// had come there and left.
+    pub(super) async fn run<B, R>(
+        self,
+        body: Replay<B>,
+    ) -> Result<Response<ResponseBody<R>>, (Reason, &'static str)>
     where
         B: Body<Data = Bytes> + Send + 'static,
         B::Error: Into<BoxError> + Send,
         R: Body,
     {
-        let Self {
-            config,
-            owner,
-            parts,
-            read,
-        } = self;
-        let refuse = |reason, detail| {
-            let rejection = config.reject(reason, detail);
-            let envelope = Envelope::parse(&read).ok();
-            rejection
-                .answer(envelope.as_ref())
-                .map(ResponseBody::refusal)
-        };
-        let (Some(forwarder), Some((owner, address))) = (&config.forwarder, owner) else {
-            return refuse(Reason::SessionUnconfirmed, "no way to the owner is known");
+        let (Some(forwarder), Some((owner, address))) = (&self.config.forwarder, self.owner) else {
+            let detail = "no way to the session's owner is known";
+            return Err((Reason::SessionUnconfirmed, detail));
         };
         // Opening a stream changes nothing, and may be tried again.
-        let lost = match parts.method == Method::GET {
+        let lost = match self.parts.method == Method::GET {
             true => Reason::SessionUnconfirmed,
             false => Reason::OutcomeUnknown,
         };
         let forward = Forward {
-            request: Request::from_parts(parts, body.map_err(Into::into).boxed_unsync()),
+            request: Request::from_parts(self.parts, body.map_err(Into::into).boxed_unsync()),
             owner: owner.clone(),
             address: Arc::clone(&address),
         };
-        let answer = forwarder.forward(forward, config.forward_deadline).await;
-        match answer {
-            Ok(response) => from_owner(response, &owner).unwrap_or_else(|| {
-                let detail = "somebody else answered at the address of the session's owner";
-                refuse(lost, detail)
-            }),
-            Err(error) => {
+        let answer = forwarder
+            .forward(forward, self.config.forward_deadline)
+            .await
+            .map_err(|error| {
                 tracing::warn!(%error, %address, "a session's owner did not answer");
                 match error.kind() {
-                    ForwardErrorKind::NotSent => refuse(
+                    ForwardErrorKind::NotSent => (
                         Reason::SessionUnconfirmed,
                         "the session's owner cannot be reached",
                     ),
-                    ForwardErrorKind::Lost => {
-                        refuse(lost, "the session's owner did not answer the request")
-                    }
+                    ForwardErrorKind::Lost => (lost, "the session's owner did not answer"),
                 }
-            }
-        }
+            })?;
+        let stranger = "somebody else answered at the address of the session's owner";
+        from_owner(answer, &owner).ok_or((lost, stranger))
     }
 }

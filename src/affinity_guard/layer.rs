@@ -86,6 +86,7 @@ pub(super) struct Config {
     pub(super) store_deadline: Duration,
     pub(super) body_limit: usize,
     pub(super) answer_deadline: Duration,
+    pub(super) resume_deadline: Duration,
     pub(super) strict: bool,
     pub(super) absent_goes_stateless: bool,
     pub(super) owner_hint: bool,
@@ -110,6 +111,7 @@ impl AffinityGuardLayer {
                 store_deadline: Duration::from_millis(250),
                 body_limit: 4 << 20,
                 answer_deadline: Duration::from_secs(10),
+                resume_deadline: Duration::from_secs(5),
                 strict: false,
                 absent_goes_stateless: false,
                 owner_hint: false,
@@ -165,6 +167,12 @@ impl AffinityGuardLayer {
     /// that must be read to arrive. Default 10 seconds.
     pub fn with_answer_deadline(self, deadline: Duration) -> Self {
         self.set(|config| config.answer_deadline = deadline)
+    }
+
+    /// How long a client that comes back to a stream is held while its session cannot be confirmed. Default 5 seconds:
+    /// real clients give a stream up after two refusals.
+    pub fn with_resume_deadline(self, deadline: Duration) -> Self {
+        self.set(|config| config.resume_deadline = deadline)
     }
 
     /// Refuses requests without a session that are not `initialize`. Default: they pass.

@@ -12,12 +12,12 @@ use tower_service::Service;
 use super::{
     Disposition,
     after::After,
-    answer::{refuse_resume, resumes},
     body::{BoxError, ResponseBody},
     decide::{Directory, Facts, Local, Request as Kind, Verdict, decide},
     hand_over::HandOver,
     layer::Config,
     opening::{Opening, closer, opens},
+    resume::Resume,
     service::local,
     steps::{Restorer, Steps},
 };
@@ -28,8 +28,7 @@ use crate::{
         Envelope, Era,
         header::{OWNER, SESSION_ID},
     },
-    outbox::Cursor,
-    rejection::{Reason, RefusalStyle},
+    rejection::Reason,
     session::{Principal, Residency, SessionId},
 };
 
@@ -61,6 +60,16 @@ impl<B: Body> RequestBody<B> {
         }
     }
 
+    /// The body itself; what was read of it stays known. Only a GET, which has none, may be sent again after that.
+    fn send(&mut self) -> Replay<B> {
+        let spent = Self::Read(ReadBody {
+            bytes: self.bytes(),
+            finding: Finding::Ended,
+            replay: Replay::empty(),
+        });
+        std::mem::replace(self, spent).replay()
+    }
+
     fn replay(self) -> Replay<B> {
         match self {
             Self::Unread(body) => Replay::live(body),
@@ -83,24 +92,49 @@ impl<S> Slow<S> {
         R: Body<Data = Bytes> + Send + 'static,
         R::Error: Into<BoxError> + Send,
     {
-        let resumes = resumes(&parts);
+        let resume = Resume::of(&parts, &self.config);
         let mut body = RequestBody::Unread(body);
         let mut steps = Steps::new(&self.config, self.id.take(), &parts.method);
         let subject = self.principal.clone();
         let subject = subject.as_ref().map(Principal::subject);
-        for _ in 0..MAX_STEPS {
+        let mut left = MAX_STEPS;
+        loop {
+            if let Some(local) = steps.learned.take() {
+                self.facts.local = local;
+            }
             self.facts.lease = self.config.instance.shared().holds_lease();
-            match decide(&self.facts) {
-                Verdict::ReadBody => body = self.read_body(body).await,
+            let verdict = match left {
+                0 => Verdict::Refuse(
+                    Reason::SessionUnconfirmed,
+                    "the session changed hands too often while the request waited",
+                ),
+                _ => decide(&self.facts),
+            };
+            left = left.saturating_sub(1);
+            let (reason, detail) = match verdict {
+                Verdict::ReadBody => {
+                    body = self.read_body(body).await;
+                    continue;
+                }
                 Verdict::AskDirectory => {
                     self.facts.directory = steps.ask(subject).await;
                     self.facts.forwards = self.config.forwarder.is_some()
                         && !self.forwarded
                         && steps.owner().is_some();
+                    continue;
                 }
-                Verdict::TakeOver => self.facts.directory = steps.take_over().await,
-                Verdict::Bury => self.facts.directory = steps.bury().await,
-                Verdict::End => self.facts.directory = steps.end().await,
+                Verdict::TakeOver => {
+                    self.facts.directory = steps.take_over().await;
+                    continue;
+                }
+                Verdict::Bury => {
+                    self.facts.directory = steps.bury().await;
+                    continue;
+                }
+                Verdict::End => {
+                    self.facts.directory = steps.end().await;
+                    continue;
+                }
                 Verdict::Pass => return self.pass(parts, body).await,
                 Verdict::PassBare => {
                     parts.headers.remove(SESSION_ID);
@@ -115,50 +149,40 @@ impl<S> Slow<S> {
                     parts.headers.remove(SESSION_ID);
                     return self.pass_opening(parts, body).await;
                 }
-                Verdict::PassOwned => {
-                    self.facts.directory = Directory::NotAsked;
-                    let admission = match steps.admit().await {
-                        Ok(admission) => admission,
-                        Err(detail) => {
-                            return Ok(self.refuse(
-                                &steps,
-                                &body,
-                                resumes.as_ref(),
-                                Reason::SessionUnconfirmed,
-                                detail,
-                            ));
+                Verdict::PassOwned => match steps.admit().await {
+                    Err(detail) => (Reason::SessionUnconfirmed, detail),
+                    Ok((admission, restorer)) => {
+                        self.facts.directory = Directory::NotAsked;
+                        let serving;
+                        (self.facts.local, serving) = local(&self.config, admission, subject);
+                        // The look in the table that let it in here may be long ago.
+                        let Some(mut serving) = serving else { continue };
+                        let mut ready = self.inner.clone();
+                        ready.ready().await?;
+                        if serving.proof(self.config.instance.shared()) != Proof::Good {
+                            self.facts.local = Local::Unproven;
+                            continue;
                         }
-                    };
-                    let serving;
-                    (self.facts.local, serving) = local(&self.config, admission.0, subject);
-                    // The look in the table that let it in here may be long ago.
-                    let Some(mut serving) = serving else { continue };
-                    let mut ready = self.inner.clone();
-                    ready.ready().await?;
-                    if serving.proof(self.config.instance.shared()) != Proof::Good {
-                        self.facts.local = Local::Unproven;
-                        continue;
+                        return self.pass_owned(ready, parts, body, serving, restorer).await;
                     }
-                    return self
-                        .pass_owned(ready, parts, body, serving, admission.1)
-                        .await;
-                }
+                },
                 Verdict::Forward => {
-                    let bytes = body.bytes();
-                    let handing = HandOver::new(&self.config, &steps, parts, bytes);
-                    return Ok(handing.run(body.replay()).await);
+                    let handing = HandOver::new(&self.config, &steps, parts.clone());
+                    match handing.run(body.send()).await {
+                        Ok(response) => return Ok(response),
+                        Err(refused) => refused,
+                    }
                 }
-                Verdict::Refuse(reason, detail) => {
-                    return Ok(self.refuse(&steps, &body, resumes.as_ref(), reason, detail));
-                }
+                Verdict::Refuse(reason, detail) => (reason, detail),
+            };
+            if reason != Reason::SessionUnconfirmed || !resume.holds().await {
+                return Ok(self.refuse(&steps, &body, &resume, reason, detail));
             }
-            if let Some(local) = steps.learned.take() {
-                self.facts.local = local;
-            }
+            // All that is known is asked for anew.
+            left = MAX_STEPS;
+            self.facts.directory = Directory::NotAsked;
+            self.facts.local = steps.look(subject);
         }
-        let detail = "the session changed hands too often while the request waited";
-        let resumes = resumes.as_ref();
-        Ok(self.refuse(&steps, &body, resumes, Reason::SessionUnconfirmed, detail))
     }
 
     async fn read_body<B>(&mut self, body: RequestBody<B>) -> RequestBody<B>
@@ -295,7 +319,7 @@ impl<S> Slow<S> {
         &self,
         steps: &Steps,
         body: &RequestBody<B>,
-        resumes: Option<&Cursor>,
+        resume: &Resume,
         reason: Reason,
         detail: &'static str,
     ) -> Response<ResponseBody<R>> {
@@ -306,15 +330,10 @@ impl<S> Slow<S> {
             self.config.instance.shared().counters().count_not_found();
         }
         let rejection = self.config.reject(reason, detail);
-        let in_band = self.config.style != Some(RefusalStyle::Status);
-        let mut response = match resumes {
-            // What may be confirmed when the client asks again is not answered for good.
-            Some(cursor) if in_band && reason != Reason::SessionUnconfirmed => {
-                refuse_resume(&rejection, cursor)
-            }
-            _ => rejection.answer(envelope.as_ref()),
-        }
-        .map(ResponseBody::refusal);
+        let mut response = resume
+            .refuse(&rejection)
+            .unwrap_or_else(|| rejection.answer(envelope.as_ref()))
+            .map(ResponseBody::refusal);
         if reason == Reason::SessionReassigned
             && self.config.owner_hint
             && let Some(record) = steps.record()

@@ -78,6 +78,18 @@ impl Steps {
         Some((&self.record.as_ref()?.owner, self.address.as_ref()?))
     }
 
+    /// Looks in the own table again, and forgets what the directory said.
+    pub(super) fn look(&mut self, subject: Option<&str>) -> Local {
+        (self.deadline, self.record, self.address) = (None, None, None);
+        let Some(id) = &self.id else {
+            return Local::Unknown;
+        };
+        let admission = self
+            .shared
+            .admit(id.as_str().as_bytes(), running(&self.method));
+        local(&self.config, admission, subject).0
+    }
+
     /// The clock of a request's deadline starts with its first step.
     fn deadline(&mut self) -> Instant {
         let limit = self.config.store_deadline;

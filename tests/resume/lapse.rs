@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use http::StatusCode;
 use serde_json::json;
+use tokio::time::Instant;
 use tower::Layer;
 
 use mcp_session_guard::{
@@ -113,11 +113,17 @@ async fn a_resume_is_held_while_nothing_can_be_confirmed() {
     settle().await;
     directory.set_all(DOWN);
     tokio::time::sleep(LEASE).await;
-    // The affinity guard answers for its own deadline.
-    let answer = pod.answer(from(&session, priming.id())).await;
-    assert_eq!(answer.status, StatusCode::SERVICE_UNAVAILABLE);
-    directory.heal();
-    tokio::time::sleep(Duration::from_secs(5)).await;
-    let mut again = pod.resume(&session, priming.id()).await;
+    // For as long as it may come right again.
+    let asked = Instant::now();
+    let mut refused = pod.resume(&session, priming.id()).await;
+    assert!(asked.elapsed() > Duration::from_secs(4), "{asked:?}");
+    let error = refused.message().await;
+    assert_eq!(error.error(), ("session_unconfirmed".into(), json!(1)));
+    assert_eq!(refused.next().await, None);
+    let heals = async {
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        directory.heal();
+    };
+    let (mut again, ()) = tokio::join!(pod.resume(&session, priming.id()), heals);
     assert_eq!(again.rest().await.len(), 1);
 }
