@@ -169,6 +169,15 @@ impl Rejection {
         self.answer_ids(&ids, refused.is_some_and(Envelope::is_batch))
     }
 
+    /// The answer to a request of which at most the id is known.
+    pub(crate) fn answer_id(&self, id: Option<&RequestId>) -> Response<Bytes> {
+        let id = id.and_then(|id| RawValue::from_string(id.as_json().to_owned()).ok());
+        match &id {
+            Some(id) => self.answer_ids(&[id], false),
+            None => self.answer_ids(&[], false),
+        }
+    }
+
     /// The answer to requests of which only the ids are known.
     pub(crate) fn answer_ids(&self, ids: &[&RawValue], batch: bool) -> Response<Bytes> {
         let in_band = self.style == RefusalStyle::InBand && !ids.is_empty();

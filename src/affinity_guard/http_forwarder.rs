@@ -112,6 +112,10 @@ impl<C> HttpForwarder<C> {
         let target = target.as_ref().map_or("/", PathAndQuery::as_str);
         let path = format!("{}{target}", address.path().trim_end_matches('/'));
         let mut parts = address.into_parts();
+        if parts.scheme.is_none() || parts.authority.is_none() {
+            let why = "an address is a scheme and a host";
+            return Err(ForwardError::new(ForwardErrorKind::NotSent, why));
+        }
         parts.path_and_query = Some(
             path.parse()
                 .map_err(|error: http::uri::InvalidUri| not_sent(error.into()))?,

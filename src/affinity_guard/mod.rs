@@ -66,6 +66,7 @@ mod hand_over;
 mod http_forwarder;
 mod layer;
 mod opening;
+mod passing;
 mod resume;
 mod route_token;
 mod service;

@@ -11,25 +11,23 @@ use tower_service::Service;
 
 use super::{
     Disposition,
-    after::After,
     body::{BoxError, ResponseBody},
     decide::{Directory, Facts, Local, Request as Kind, Verdict, decide},
     hand_over::HandOver,
     layer::Config,
-    opening::{Opening, closer, opens},
     resume::Resume,
     service::local,
-    steps::{Restorer, Steps},
+    steps::Steps,
 };
 use crate::{
-    body::{AnsweredInFront, Finding, ReadBody, Replay, read},
-    instance::{Proof, Serving},
+    body::{Finding, ReadBody, Replay, read, read_past},
+    instance::Proof,
     mcp::{
         Envelope, Era,
         header::{OWNER, SESSION_ID},
     },
     rejection::Reason,
-    session::{Principal, Residency, SessionId},
+    session::{Principal, SessionId},
 };
 
 /// How often the facts may change under one request before it is refused.
@@ -47,13 +45,13 @@ pub(super) struct Slow<S> {
 }
 
 /// The body of a request, read or not.
-enum RequestBody<B: Body> {
+pub(super) enum RequestBody<B: Body> {
     Unread(B),
     Read(ReadBody<B>),
 }
 
 impl<B: Body> RequestBody<B> {
-    fn bytes(&self) -> Bytes {
+    pub(super) fn bytes(&self) -> Bytes {
         match self {
             Self::Unread(_) => Bytes::new(),
             Self::Read(read) => read.bytes.clone(),
@@ -70,7 +68,7 @@ impl<B: Body> RequestBody<B> {
         std::mem::replace(self, spent).replay()
     }
 
-    fn replay(self) -> Replay<B> {
+    pub(super) fn replay(self) -> Replay<B> {
         match self {
             Self::Unread(body) => Replay::live(body),
             Self::Read(read) => read.replay,
@@ -175,6 +173,13 @@ impl<S> Slow<S> {
                 }
                 Verdict::Refuse(reason, detail) => (reason, detail),
             };
+            if self.facts.request == Kind::TooLarge {
+                let deadline = Instant::now() + self.config.answer_deadline;
+                let id = read_past(body.replay(), self.config.body_limit, deadline).await;
+                let rejection = self.config.reject(reason, detail);
+                let answer = rejection.answer_id(id.as_ref());
+                return Ok(answer.map(ResponseBody::refusal));
+            }
             if reason != Reason::SessionUnconfirmed || !resume.holds().await {
                 return Ok(self.refuse(&steps, &body, &resume, reason, detail));
             }
@@ -216,103 +221,6 @@ impl<S> Slow<S> {
             self.facts.era = Era::Modern;
         }
         RequestBody::Read(read)
-    }
-
-    async fn pass<B, R>(
-        self,
-        parts: Parts,
-        body: RequestBody<B>,
-    ) -> Result<Response<ResponseBody<R>>, S::Error>
-    where
-        S: Service<Request<Replay<B>>, Response = Response<R>>,
-        B: Body<Data = Bytes>,
-        R: Body<Data = Bytes> + Send + 'static,
-        R::Error: Into<BoxError> + Send,
-    {
-        let mut after = After::new(&self.config, &parts.method, None);
-        after.remember(self.principal, body.bytes());
-        let request = Request::from_parts(parts, body.replay());
-        let response = self.inner.oneshot(request).await?;
-        Ok(after.settle(response).await)
-    }
-
-    async fn pass_opening<B, R>(
-        self,
-        parts: Parts,
-        body: RequestBody<B>,
-    ) -> Result<Response<ResponseBody<R>>, S::Error>
-    where
-        S: Service<Request<Replay<B>>, Response = Response<R>> + Clone + Send + 'static,
-        S::Future: Send,
-        B: Body<Data = Bytes> + Send + 'static,
-        B::Error: Send,
-        R: Body<Data = Bytes> + Send + 'static,
-        R::Error: Into<BoxError> + Send,
-    {
-        let mut ready = self.inner.clone();
-        ready.ready().await?;
-        let opening = Opening {
-            request: body.bytes(),
-            principal: self.principal,
-            generation: self.config.instance.shared().tenancy(),
-            config: self.config,
-        };
-        let shared = opening.config.instance.shared();
-        // Making it ready may have taken long.
-        let facts = Facts {
-            retiring: shared.is_retiring(),
-            lease: opening.generation.is_some(),
-            ..self.facts
-        };
-        if let Verdict::Refuse(reason, detail) = decide(&facts) {
-            let envelope = Envelope::parse(&opening.request).ok();
-            let rejection = opening.config.reject(reason, detail);
-            return Ok(rejection
-                .answer(envelope.as_ref())
-                .map(ResponseBody::refusal));
-        }
-        let close = closer(self.inner, parts.clone());
-        let response = ready
-            .call(Request::from_parts(parts, body.replay()))
-            .await?;
-        if opens(&response, None) {
-            return Ok(opening.open(response, Some(close)).await);
-        }
-        // No session after all: an error, or a service without sessions.
-        Ok(response.map(|body| ResponseBody::inner(Replay::live(body), None)))
-    }
-
-    async fn pass_owned<B, R>(
-        self,
-        mut ready: S,
-        mut parts: Parts,
-        body: RequestBody<B>,
-        serving: Serving,
-        restorer: Option<Restorer>,
-    ) -> Result<Response<ResponseBody<R>>, S::Error>
-    where
-        S: Service<Request<Replay<B>>, Response = Response<R>>,
-        B: Body<Data = Bytes>,
-        R: Body<Data = Bytes> + Send + 'static,
-        R::Error: Into<BoxError> + Send,
-    {
-        let fence = serving.fence();
-        if restorer.is_some() {
-            parts.extensions.insert(Disposition::Rehydrate { fence });
-        } else if self.config.residency == Residency::Externalized {
-            parts.extensions.insert(Disposition::Owned { fence });
-        }
-        let mut after = After::new(&self.config, &parts.method, Some(serving));
-        after.remember(None, body.bytes());
-        let response = ready
-            .call(Request::from_parts(parts, body.replay()))
-            .await?;
-        if let Some(restorer) = restorer {
-            // An answer from before the inner service has restored nothing.
-            let reached = response.extensions().get::<AnsweredInFront>().is_none();
-            restorer.finish(response.status().is_success() && reached);
-        }
-        Ok(after.settle(response).await)
     }
 
     fn refuse<B: Body, R: Body>(

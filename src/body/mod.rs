@@ -5,7 +5,7 @@ mod replay;
 
 use http::{HeaderMap, header::CONTENT_TYPE};
 
-pub(crate) use read::{Finding, ReadBody, read};
+pub(crate) use read::{Finding, ReadBody, read, read_past};
 pub use replay::Replay;
 
 /// Mark in a response's extensions: its body proves its session for each frame by itself, and when the session is

@@ -9,6 +9,7 @@ use http_body::Body;
 use tokio::time::{Instant, timeout_at};
 
 use super::Replay;
+use crate::mcp::{IdFinder, RequestId};
 
 /// What came of reading a body.
 pub(crate) struct ReadBody<B: Body> {
@@ -95,6 +96,41 @@ where
         finding,
         replay,
     }
+}
+
+/// Reads on in a body that is too long, up to four times the limit, and keeps nothing of it but the id of the request.
+///
+/// A client hears no answer while it is still sending, and some are lost when the connection closes on them then. And the
+/// answer needs the id of the request, which may come last.
+pub(crate) async fn read_past<B>(
+    body: Replay<B>,
+    limit: usize,
+    deadline: Instant,
+) -> Option<RequestId>
+where
+    B: Body<Data = Bytes>,
+{
+    let bound = limit.saturating_mul(4);
+    if body.size_hint().lower() > bound as u64 {
+        return None;
+    }
+    let mut body = Box::pin(body);
+    let mut finder = IdFinder::default();
+    let reading = async {
+        let mut read = 0usize;
+        while let Some(Ok(frame)) = poll_fn(|cx| body.as_mut().poll_frame(cx)).await {
+            if let Some(data) = frame.data_ref() {
+                finder.feed(data);
+                read = read.saturating_add(data.len());
+            }
+            if read > bound {
+                break;
+            }
+        }
+    };
+    // What was seen by then is all that will be.
+    let _ = timeout_at(deadline, reading).await;
+    finder.found()
 }
 
 /// What of a body is left after reading.

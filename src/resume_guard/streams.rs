@@ -19,7 +19,7 @@ use super::{
     service::LastEventId,
 };
 use crate::{
-    body::{Finding, Replay, read},
+    body::{Finding, Replay, read, read_past},
     instance::{Admission, Proof, Running, Serving},
     mcp::{Carried, Envelope},
     outbox::{Cursor, Greeting, Start},
@@ -90,7 +90,8 @@ where
         if read.finding == Finding::TooLarge {
             let detail = "the body is longer than the guard reads";
             let rejection = config.reject(Reason::RequestTooLarge, detail);
-            return Ok(in_front(rejection.answer(None)));
+            let id = read_past(read.replay, config.body_limit, deadline).await;
+            return Ok(in_front(rejection.answer_id(id.as_ref())));
         }
         let carried = match read.finding {
             Finding::Ended => Carried::of(&read.bytes),

@@ -433,7 +433,13 @@ async fn a_body_that_must_be_read_is_read_to_a_limit() {
             _ => (413, "request_too_large"),
         };
         assert_eq!(refused.refusal(), expected);
+        // Some clients wait for ever for an answer under their own id.
+        assert_eq!(refused.json()["id"], 7);
     }
+    let endless = long.replace("\"text\"", &format!("\"{}\"", "x".repeat(1000)));
+    let refused = node.send(post(Some("never-was"), endless)).await;
+    assert_eq!(refused.refusal(), (413, "request_too_large"));
+    assert_eq!(refused.json()["id"], serde_json::Value::Null);
     assert!(node.inner.take().is_empty());
     // At its owner, and in the modern era, nobody has to read it.
     assert_eq!(node.send(post(Some(&id), long.clone())).await.status, 200);

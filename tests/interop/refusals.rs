@@ -58,22 +58,6 @@ const TRIALS: [(Asked, Reason); 13] = [
     (Asked::Resume, Reason::StreamCursorUnrecoverable),
 ];
 
-/// What does not end well yet, and why. A row that no cell needs any more is a failure too.
-const KNOWN: [(Asked, Reason, &str); 2] = [
-    (
-        Asked::Resume,
-        Reason::SessionUnconfirmed,
-        "refused by status, so that a client which asks again may be served: for as long as nothing is confirmed, all \
-         but Python 2.x wait",
-    ),
-    (
-        Asked::Call,
-        Reason::RequestTooLarge,
-        "the id was not read, so none is sent, and rmcp waits for it; and the connection is closed while the client \
-         still sends, which Python's transports do not survive",
-    ),
-];
-
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum Verdict {
@@ -270,18 +254,6 @@ async fn no_client_hangs_loops_or_is_lied_to() {
     let results = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/interop/results.json");
     let written = std::fs::write(results, format!("[\n{}\n]\n", lines.join(",\n")));
     written.expect("a writable folder");
-    let is_of = |cell: &Cell, (asked, reason, _): &(Asked, Reason, &str)| {
-        cell.asked == *asked && cell.reason == reason.as_str()
-    };
-    let (known, bad): (Vec<_>, Vec<_>) = cells
-        .iter()
-        .filter(|cell| cell.is_bad())
-        .partition(|cell| KNOWN.iter().any(|row| is_of(cell, row)));
+    let bad: Vec<_> = cells.iter().filter(|cell| cell.is_bad()).collect();
     assert!(bad.is_empty(), "{} of {}: {bad:#?}", bad.len(), cells.len());
-    for row in &KNOWN {
-        assert!(
-            known.iter().any(|cell| is_of(cell, row)),
-            "ends well: {row:?}"
-        );
-    }
 }

@@ -206,8 +206,13 @@ async fn a_body_over_the_limit_is_refused_and_not_dispatched() {
     .await;
     let session = pod.open().await;
     pod.inner.take();
-    let answer = pod.answer(post(Some(&session), "x".repeat(1001))).await;
+    let long = format!(
+        r#"{{"method":"tools/call","params":{{"x":"{}"}},"jsonrpc":"2.0","id":"last"}}"#,
+        "x".repeat(1001)
+    );
+    let answer = pod.answer(post(Some(&session), long)).await;
     assert_eq!(answer.refusal(), (413, "request_too_large"));
+    assert_eq!(answer.json()["id"], "last");
     assert_eq!(pod.inner.take(), []);
 }
 
