@@ -60,6 +60,7 @@
 pub mod affinity_guard;
 pub mod body;
 pub mod clock;
+pub mod drain_credit;
 pub mod instance;
 pub mod mcp;
 pub mod outbox;

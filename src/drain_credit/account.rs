@@ -1,0 +1,548 @@
+//! What a session has been given and what of it has drained: facts in, a verdict out.
+//!
+//! Each stream of a session is a *flow*. What is deliverable on it and not yet taken is *undrained*; an admitted request
+//! *reserves* one message until its answer has drained, and the answer takes that place and no second one.
+
+use std::time::Duration;
+
+use crate::clock::Timestamp;
+
+/// How much a session may have outstanding, and how long it may stand still.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Terms {
+    /// Credit in messages, at least one.
+    pub(super) messages: u32,
+    /// Credit in bytes.
+    pub(super) bytes: u64,
+    /// The high-water mark, as a multiple of both.
+    pub(super) high_water: u32,
+    /// How long a flow may stand still before it counts as stuck.
+    pub(super) drain_window: Duration,
+    pub(super) liveness: Liveness,
+    /// Whether what was taken counts until the client has proven that it arrived.
+    pub(super) proven: bool,
+}
+
+/// How long a flow may stand still before it is torn down.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Liveness {
+    pub(super) timeout: Duration,
+    /// The slowest rate that is tolerated, in bytes a second, at least one.
+    pub(super) slowest: u64,
+    /// What kernels and proxies between here and the client may hold, in bytes.
+    pub(super) wire: u64,
+}
+
+impl Liveness {
+    /// The time-out, and as long as the slowest client takes for what it was handed before.
+    pub(super) fn allowance(&self, backlog: u64) -> Duration {
+        let nanos = u128::from(backlog) * 1_000_000_000 / u128::from(self.slowest.max(1));
+        let reading = Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX));
+        self.timeout.saturating_add(reading)
+    }
+}
+
+/// What is known of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Wants {
+    /// Its body has not been read.
+    Unread,
+    /// It holds a request that expects an answer on its session.
+    Answer,
+    /// It expects none, or must not be refused.
+    Nothing,
+}
+
+/// How far a session is from its credit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Level {
+    /// So far that it does not matter what exactly a request carries.
+    Far,
+    /// Within a quarter of it.
+    Near,
+    AtCredit,
+    AtHighWater,
+}
+
+/// Whether what is undrained moves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Drain {
+    Moves,
+    /// Some flow has something undrained and stands still.
+    Stuck,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Verdict {
+    Admit,
+    /// Read the body, then ask again.
+    Read,
+    Refuse(Refusal),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Refusal {
+    /// At credit, and a stream stands still.
+    HalfOpen,
+    /// It drains, but too much is outstanding already.
+    HighWater,
+}
+
+/// The table.
+pub(super) fn decide(wants: Wants, level: Level, drain: Drain) -> Verdict {
+    match (wants, level, drain) {
+        (Wants::Nothing, _, _) | (_, Level::Far, _) => Verdict::Admit,
+        (Wants::Unread, _, _) => Verdict::Read,
+        (Wants::Answer, Level::Near, _) => Verdict::Admit,
+        (Wants::Answer, Level::AtCredit, Drain::Moves) => Verdict::Admit,
+        (Wants::Answer, _, Drain::Stuck) => Verdict::Refuse(Refusal::HalfOpen),
+        (Wants::Answer, Level::AtHighWater, Drain::Moves) => Verdict::Refuse(Refusal::HighWater),
+    }
+}
+
+/// What a flow has undrained.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Reading {
+    pub(super) messages: u32,
+    /// How many of them answer a request that has a place reserved on this flow.
+    pub(super) answers: u32,
+    pub(super) bytes: u64,
+    /// The client asks for more, and it is not the client that is slow.
+    pub(super) held: bool,
+}
+
+/// What has happened on a flow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Step {
+    /// What it has undrained now.
+    pub(super) reading: Reading,
+    /// How many messages the client took.
+    pub(super) taken: u32,
+    /// How many bytes of messages the client took: all or a part of some.
+    pub(super) handed: u64,
+    /// How many places are given back.
+    pub(super) answered: u32,
+}
+
+/// Which flow of an account.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct FlowId(u32);
+
+impl FlowId {
+    pub(super) fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// One session's account.
+#[derive(Debug, Default)]
+pub(super) struct Account {
+    /// Places held by requests, those of flows included.
+    reserved: u32,
+    messages: u32,
+    /// Of the messages, those that have a reserved place.
+    answers: u32,
+    bytes: u64,
+    /// Messages that were taken and not proven to have arrived.
+    unproven: u32,
+    /// Counts progress on any flow.
+    moves: u64,
+    flows: Vec<Flow>,
+    open: u32,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Flow {
+    state: State,
+    shared: bool,
+    /// Its producer waits for the session to come below the high-water mark.
+    starved: bool,
+    owes: u32,
+    reading: Reading,
+    /// Since when it stands still; `None` while nobody has looked at the clock.
+    stall: Option<Stall>,
+    wire: Wire,
+    unproven: u32,
+    probe: Option<Probe>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum State {
+    /// Free to be used again.
+    #[default]
+    Closed,
+    Open,
+    /// Given up; its owner does not know yet.
+    Torn,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Stall {
+    since: Timestamp,
+    /// The account's moves at that time.
+    moves: u64,
+}
+
+/// What may be on its way to the client, if it reads as slowly as is tolerated.
+#[derive(Debug, Clone, Copy, Default)]
+struct Wire {
+    bytes: u64,
+    at: Timestamp,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Probe {
+    sent: Timestamp,
+    covers: u32,
+    moves: u64,
+}
+
+/// What a look at an account found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Check {
+    /// When to look again, if nothing happens before.
+    pub(super) next: Option<Timestamp>,
+    /// Not one of the session's flows progresses: the session itself is broken.
+    pub(super) ends: bool,
+}
+
+impl Account {
+    /// Messages that are outstanding in all.
+    pub(super) fn occupied(&self) -> u32 {
+        (self.reserved + self.messages + self.unproven).saturating_sub(self.answers)
+    }
+
+    pub(super) fn reserved(&self) -> u32 {
+        self.reserved
+    }
+
+    pub(super) fn undrained(&self) -> (u32, u64) {
+        (self.messages + self.unproven, self.bytes)
+    }
+
+    /// Whether nothing is left to account for.
+    pub(super) fn is_blank(&self) -> bool {
+        self.reserved == 0 && self.open == 0
+    }
+
+    /// Whether a look at the clock could find anything.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.messages == 0 && self.unproven == 0
+    }
+
+    pub(super) fn level(&self, terms: &Terms) -> Level {
+        let occupied = self.occupied();
+        // One message does not exhaust the credit in bytes by itself, however large it is.
+        let bytes = if self.messages > 1 { self.bytes } else { 0 };
+        let reaches = |times: u32, margin: u32, margin_bytes: u64| {
+            occupied.saturating_add(margin) >= terms.messages.saturating_mul(times)
+                || bytes.saturating_add(margin_bytes) >= terms.bytes.saturating_mul(times.into())
+        };
+        if reaches(terms.high_water, 0, 0) {
+            Level::AtHighWater
+        } else if reaches(1, 0, 0) {
+            Level::AtCredit
+        } else if reaches(1, terms.messages / 4, terms.bytes / 4) {
+            Level::Near
+        } else {
+            Level::Far
+        }
+    }
+
+    /// Whether some flow has something undrained and has stood still for the drain window.
+    pub(super) fn drain(&mut self, terms: &Terms, now: Timestamp) -> Drain {
+        let moves = self.moves;
+        let stuck = |flow: &mut Flow| flow.stands_still(now, moves, terms.drain_window);
+        // Each flow is looked at, so that each has its time.
+        match self
+            .flows
+            .iter_mut()
+            .map(stuck)
+            .fold(false, |any, one| any | one)
+        {
+            true => Drain::Stuck,
+            false => Drain::Moves,
+        }
+    }
+
+    pub(super) fn reserve(&mut self, places: u32) {
+        self.reserved += places;
+    }
+
+    pub(super) fn release(&mut self, places: u32) {
+        debug_assert!(places <= self.reserved, "a place is given back once");
+        self.reserved = self.reserved.saturating_sub(places);
+    }
+
+    /// Opens a flow that owes answers for so many of the reserved places.
+    pub(super) fn open(&mut self, owes: u32, shared: bool) -> FlowId {
+        let flow = Flow {
+            state: State::Open,
+            owes,
+            shared,
+            ..Flow::default()
+        };
+        self.open += 1;
+        let free = self
+            .flows
+            .iter()
+            .position(|flow| flow.state == State::Closed);
+        let index = match free {
+            Some(index) => {
+                self.flows[index] = flow;
+                index
+            }
+            None => {
+                self.flows.push(flow);
+                self.flows.len() - 1
+            }
+        };
+        FlowId(index as u32)
+    }
+
+    fn flow(&mut self, id: FlowId) -> Option<&mut Flow> {
+        self.flows
+            .get_mut(id.index())
+            .filter(|flow| flow.state == State::Open)
+    }
+
+    /// What is known of the connection that a flow is on.
+    pub(super) fn shared(&mut self, id: FlowId, shared: bool) {
+        if let Some(flow) = self.flow(id) {
+            flow.shared = shared;
+        }
+    }
+
+    /// Something has happened on a flow; `None` where the clock was not worth a look. Whether flows that starve may go
+    /// on.
+    pub(super) fn step(
+        &mut self,
+        id: FlowId,
+        step: &Step,
+        terms: &Terms,
+        now: Option<Timestamp>,
+    ) -> bool {
+        let had_room = self.has_room(terms);
+        let moved = step.taken > 0 || step.handed > 0;
+        self.moves += u64::from(moved);
+        let moves = self.moves;
+        let Some(flow) = self.flow(id) else {
+            return false;
+        };
+        let before = (flow.reading, flow.unproven, flow.counted_answers());
+        if moved {
+            flow.stall = None;
+            flow.wire.put(step.handed, &terms.liveness, now);
+            if terms.proven {
+                flow.unproven += step.taken;
+            }
+        }
+        flow.reading = step.reading;
+        if !flow.may_stall() {
+            flow.stall = None;
+        } else if let (None, Some(since)) = (flow.stall, now) {
+            flow.stall = Some(Stall { since, moves });
+        }
+        let given_back = step.answered.min(flow.owes);
+        flow.owes -= given_back;
+        let after = (flow.reading, flow.unproven, flow.counted_answers());
+        self.count(before, after);
+        self.release(given_back);
+        !had_room && self.has_room(terms)
+    }
+
+    fn count(&mut self, before: (Reading, u32, u32), after: (Reading, u32, u32)) {
+        self.messages = self.messages - before.0.messages + after.0.messages;
+        self.bytes = self.bytes - before.0.bytes + after.0.bytes;
+        self.unproven = self.unproven - before.1 + after.1;
+        self.answers = self.answers - before.2 + after.2;
+    }
+
+    /// Gives back whatever a flow still holds.
+    fn clear(&mut self, id: FlowId, state: State) {
+        let Some(flow) = self.flows.get_mut(id.index()) else {
+            return;
+        };
+        let before = (flow.reading, flow.unproven, flow.counted_answers());
+        let owes = flow.owes;
+        let was = std::mem::replace(
+            flow,
+            Flow {
+                state,
+                ..Flow::default()
+            },
+        );
+        self.open -= u32::from(was.state != State::Closed && state == State::Closed);
+        self.count(before, (Reading::default(), 0, 0));
+        self.release(owes);
+    }
+
+    /// The flow is over. Whether flows that starve may go on.
+    pub(super) fn close(&mut self, id: FlowId, terms: &Terms) -> bool {
+        let had_room = self.has_room(terms);
+        self.clear(id, State::Closed);
+        !had_room && self.has_room(terms)
+    }
+
+    /// The flow is given up: its credit is free, once, and nothing that happens on it counts any more.
+    pub(super) fn tear(&mut self, id: FlowId) {
+        self.clear(id, State::Torn);
+    }
+
+    pub(super) fn is_torn(&self, id: FlowId) -> bool {
+        let flow = self.flows.get(id.index());
+        flow.is_some_and(|flow| flow.state == State::Torn)
+    }
+
+    /// Whether what is undrained in all is below the high-water mark.
+    fn has_room(&self, terms: &Terms) -> bool {
+        let bytes = if self.messages > 1 { self.bytes } else { 0 };
+        self.messages + self.unproven < terms.messages.saturating_mul(terms.high_water)
+            && bytes < terms.bytes.saturating_mul(terms.high_water.into())
+    }
+
+    /// Whether the producer of a flow may go on: below the high-water mark always, above it only for a client that has
+    /// taken all there is.
+    pub(super) fn may_pull(&mut self, id: FlowId, terms: &Terms) -> bool {
+        let has_room = self.has_room(terms);
+        let Some(flow) = self.flow(id) else {
+            return true;
+        };
+        let may = has_room || (flow.reading.messages == 0 && flow.unproven == 0);
+        flow.starved = !may;
+        may
+    }
+
+    /// The flows whose producers wait for room; they are told once.
+    pub(super) fn starved(&mut self) -> impl Iterator<Item = FlowId> {
+        let starved = |(index, flow): (usize, &mut Flow)| {
+            std::mem::take(&mut flow.starved).then_some(FlowId(index as u32))
+        };
+        self.flows.iter_mut().enumerate().filter_map(starved)
+    }
+
+    /// Looks for flows that have stood still for longer than is allowed, and hands them to `overdue`.
+    pub(super) fn check(
+        &mut self,
+        terms: &Terms,
+        now: Timestamp,
+        mut overdue: impl FnMut(FlowId),
+    ) -> Check {
+        let moves = self.moves;
+        let mut check = Check::default();
+        let (mut any, mut all) = (false, true);
+        for (index, flow) in self.flows.iter_mut().enumerate() {
+            if flow.state != State::Open {
+                continue;
+            }
+            match flow.due(now, moves, &terms.liveness) {
+                Some((due, since)) if due <= now => {
+                    overdue(FlowId(index as u32));
+                    any = true;
+                    // Progress elsewhere shows that the client is there, and on a shared connection it may be another
+                    // session's stream that keeps this one from being read.
+                    all &= !flow.shared && since == moves;
+                }
+                Some((due, _)) => {
+                    all = false;
+                    check.next = Some(check.next.map_or(due, |next| next.min(due)));
+                }
+                // Nothing is known against it.
+                None => all = false,
+            }
+        }
+        check.ends = any && all;
+        check
+    }
+
+    /// Whether a flow has something that only a probe can prove, and none is under way.
+    pub(super) fn wants_probe(&self, id: FlowId) -> bool {
+        let flow = self.flows.get(id.index());
+        flow.is_some_and(|flow| {
+            flow.state == State::Open && flow.probe.is_none() && flow.unproven > 0
+        })
+    }
+
+    /// A probe is on its way down a flow.
+    pub(super) fn probe(&mut self, id: FlowId, now: Timestamp) {
+        let moves = self.moves;
+        if let Some(flow) = self.flow(id) {
+            flow.probe = Some(Probe {
+                sent: now,
+                covers: flow.unproven,
+                moves,
+            });
+        }
+    }
+
+    /// A probe was answered: all that was taken before it has arrived. Whether flows that starve may go on.
+    pub(super) fn prove(&mut self, id: FlowId, terms: &Terms) -> bool {
+        let had_room = self.has_room(terms);
+        self.moves += 1;
+        if let Some(flow) = self.flow(id)
+            && let Some(probe) = flow.probe.take()
+        {
+            let proven = probe.covers.min(flow.unproven);
+            flow.unproven -= proven;
+            flow.wire = Wire::default();
+            self.unproven -= proven;
+        }
+        !had_room && self.has_room(terms)
+    }
+}
+
+impl Flow {
+    fn counted_answers(&self) -> u32 {
+        self.reading.answers.min(self.owes)
+    }
+
+    fn may_stall(&self) -> bool {
+        self.state == State::Open && self.reading.messages > 0 && !self.reading.held
+    }
+
+    /// Since when nothing has moved that should have; begins to count if nobody has yet.
+    fn stalled(&mut self, now: Timestamp, moves: u64) -> Option<Stall> {
+        let undrained = self
+            .may_stall()
+            .then(|| *self.stall.get_or_insert(Stall { since: now, moves }));
+        let unanswered = self.probe.map(|probe| Stall {
+            since: probe.sent,
+            moves: probe.moves,
+        });
+        match (undrained, unanswered) {
+            (Some(a), Some(b)) => Some(if a.since <= b.since { a } else { b }),
+            (one, other) => one.or(other),
+        }
+    }
+
+    fn stands_still(&mut self, now: Timestamp, moves: u64, window: Duration) -> bool {
+        self.stalled(now, moves)
+            .is_some_and(|stall| now.since(stall.since) >= window)
+    }
+
+    /// When it will have stood still for too long, and the account's moves when it began to.
+    fn due(&mut self, now: Timestamp, moves: u64, liveness: &Liveness) -> Option<(Timestamp, u64)> {
+        let stall = self.stalled(now, moves)?;
+        let backlog = self.wire.left(stall.since, liveness);
+        Some((stall.since.after(liveness.allowance(backlog)), stall.moves))
+    }
+}
+
+impl Wire {
+    fn left(&self, now: Timestamp, liveness: &Liveness) -> u64 {
+        let read = now.since(self.at).as_nanos() * u128::from(liveness.slowest) / 1_000_000_000;
+        self.bytes
+            .saturating_sub(u64::try_from(read).unwrap_or(u64::MAX))
+    }
+
+    fn put(&mut self, bytes: u64, liveness: &Liveness, now: Option<Timestamp>) {
+        if let Some(now) = now {
+            self.bytes = self.left(now, liveness);
+            self.at = now;
+        }
+        self.bytes = self.bytes.saturating_add(bytes).min(liveness.wire);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,3 @@
+//! wip
+#![allow(dead_code)]
+mod account;
