@@ -83,6 +83,8 @@ reasons! {
     InstanceRetiring = "instance_retiring", SERVICE_UNAVAILABLE, 50302, Retry, "The instance is retiring";
     /// The request was dispatched, and then ownership could no longer be proven: it may have run.
     OutcomeUnknown = "outcome_unknown", SERVICE_UNAVAILABLE, 50303, GiveUp, "The outcome of the request is unknown";
+    /// The session's streams do not drain, and its credit is used up. The request did not run.
+    StreamHalfOpen = "stream_half_open", TOO_MANY_REQUESTS, 42901, Retry, "The session's streams do not drain";
     /// The body is longer than the guard reads.
     RequestTooLarge = "request_too_large", PAYLOAD_TOO_LARGE, 41301, GiveUp, "The request is too large";
 }
@@ -155,6 +157,13 @@ impl Rejection {
     #[must_use]
     pub fn with_style(mut self, style: RefusalStyle) -> Self {
         self.style = style;
+        self
+    }
+
+    /// Says after which time to try again, in whole seconds, one at least. Default: one second for what is to be retried.
+    #[must_use]
+    pub fn with_retry_after(mut self, wait: Duration) -> Self {
+        self.retry_after = Some(wait);
         self
     }
 
