@@ -19,6 +19,7 @@ use tokio::time::sleep;
 use super::{
     Cursor, Settings,
     batch::{MAX_FRAME, bare_event, comment, last_event, priming, retry},
+    drain::Delivered,
     pump::within,
     stream::Stream,
     window::Taken,
@@ -49,6 +50,10 @@ pub(crate) struct Delivery {
     out: Bytes,
     /// Whether what is to be sent was made sure to be this instance's to send.
     cleared: bool,
+    /// How much of it the stream knows to be in hand yet: all that comes after the first frame of an event.
+    in_hand: usize,
+    /// Whether the client was kept waiting for the proof.
+    held: bool,
     page: VecDeque<Event>,
     reading: Option<BoxFuture<'static, Result<Option<Snapshot>, StoreErrorKind>>>,
     done: bool,
@@ -102,10 +107,28 @@ impl Delivery {
             unanswered: start.unanswered,
             out: Bytes::new(),
             cleared: false,
+            in_hand: 0,
+            held: false,
             page: page.into(),
             reading: None,
             done: false,
         }
+    }
+
+    /// The stream, for the extensions of the response.
+    pub(crate) fn delivered(&self) -> Delivered {
+        Delivered(Arc::clone(&self.stream))
+    }
+
+    fn next_frame(&mut self) -> Bytes {
+        let part = self.out.len() <= self.in_hand;
+        let frame = self.out.split_to(self.out.len().min(MAX_FRAME));
+        let handed = if part { frame.len() } else { 0 };
+        if part || std::mem::take(&mut self.held) {
+            self.in_hand -= handed;
+            self.stream.handed(self.generation, handed);
+        }
+        frame
     }
 
     fn cursor(&self) -> Cursor {
@@ -156,6 +179,7 @@ impl Delivery {
             );
         }
         self.out = joined.freeze();
+        self.in_hand = self.out.len().saturating_sub(MAX_FRAME);
     }
 
     fn read(&mut self) {
@@ -217,13 +241,15 @@ impl Delivery {
     /// What is said of the session itself, whoever owns it now.
     fn say_last(&mut self, out: Bytes) {
         self.out = out;
+        self.in_hand = 0;
         self.cleared = true;
         self.done = true;
     }
 
     fn end(&mut self, ending: Ending) {
-        // Every other end comes after whatever was owed, as events of the stream.
-        if ending == Ending::Lost && !self.unanswered.is_empty() {
+        // Every other end comes after whatever was owed, as events of the stream; one that was torn down may have had
+        // no room for them.
+        if matches!(ending, Ending::Lost | Ending::TornDown) && !self.unanswered.is_empty() {
             let detail = "the stream was lost before the answer";
             return self.fail(Reason::OutcomeUnknown, detail);
         }
@@ -247,15 +273,24 @@ impl Body for Delivery {
             if !this.out.is_empty() {
                 if !this.cleared
                     && let Some((guard, _)) = &mut this.hold
-                    && ready!(guard.poll_proof(cx)).is_err()
                 {
-                    this.out = Bytes::new();
-                    this.page.clear();
-                    this.end(Ending::Lost);
-                    continue;
+                    match guard.poll_proof(cx) {
+                        Poll::Ready(Ok(())) => {}
+                        Poll::Ready(Err(_)) => {
+                            this.out = Bytes::new();
+                            this.page.clear();
+                            this.end(Ending::Lost);
+                            continue;
+                        }
+                        Poll::Pending => {
+                            this.held = true;
+                            this.stream.held(this.generation);
+                            return Poll::Pending;
+                        }
+                    }
                 }
                 this.cleared = true;
-                let frame = this.out.split_to(this.out.len().min(MAX_FRAME));
+                let frame = this.next_frame();
                 return Poll::Ready(Some(Ok(Frame::data(frame))));
             }
             if this.done {
@@ -291,6 +326,7 @@ impl Body for Delivery {
                         this.unanswered.retain(|id| !chunk.answers.contains(id));
                     }
                     this.out = chunk.bytes;
+                    this.in_hand = this.out.len().saturating_sub(MAX_FRAME);
                 }
                 Taken::Behind => this.read(),
                 Taken::Aside(bytes) => this.out = bytes,

@@ -13,6 +13,7 @@
 mod batch;
 mod cursor;
 mod delivery;
+mod drain;
 mod pump;
 #[cfg(test)]
 mod races;
@@ -36,6 +37,7 @@ use http_body::Body;
 pub(crate) use batch::last_event;
 pub use cursor::{Cursor, NotACursor};
 pub(crate) use delivery::{Delivery, Greeting, Start};
+pub(crate) use drain::{Delivered, Gauge, Lever, Progress, Relief};
 pub(crate) use pump::within;
 pub(crate) use sessions::{Sessions, Streams};
 pub(crate) use source::GoOn;

@@ -206,6 +206,9 @@ impl<R: Body<Data = Bytes>> Pump<R> {
             self.state.changed = None;
         }
         let demand = self.stream.demand(cx.waker());
+        if demand.torn {
+            return Err(Ending::TornDown);
+        }
         if demand.attached {
             self.state.absent = None;
             return Ok(demand);
@@ -254,8 +257,8 @@ impl<R: Body<Data = Bytes>> Pump<R> {
             Some(Ok(filling)) => return Poll::Ready(filling),
             Some(Err(refused)) => *chunk = Some(refused),
         }
-        // A client that never reads must not outlive its session.
-        if !self.serving.session().condition().is_alive() {
+        // A client that never reads must not outlive its session, nor the patience with it.
+        if !self.serving.session().condition().is_alive() || self.stream.is_torn() {
             return Poll::Ready(false);
         }
         let session = self.serving.session();
@@ -269,6 +272,7 @@ impl<R: Body<Data = Bytes>> Pump<R> {
 
     /// Answers what is still owed, and says how it ended.
     async fn finish(&mut self, ending: Ending) {
+        self.source.close();
         // Under a lost grant nothing more is recorded; whoever still reads is told by the delivery.
         if ending != Ending::Lost && !self.owed.is_empty() {
             for id in std::mem::take(&mut self.owed) {
@@ -287,7 +291,10 @@ impl<R: Body<Data = Bytes>> Pump<R> {
         if self.state.numbered {
             // What is over may be forgotten when there is no more room, so not while somebody still reads it there. For
             // the time that it would be kept for nobody.
-            let window = self.settings.resume_window;
+            let window = match self.stream.is_torn() {
+                true => Duration::ZERO,
+                false => self.settings.resume_window,
+            };
             let read_up = poll_fn(|cx| self.stream.poll_read_up(cx));
             if let Err(late) = by(window, read_up).await {
                 tracing::debug!(%late, "a client has not read a stream that is over");
@@ -311,7 +318,7 @@ impl<R> Drop for Pump<R> {
 
 fn why(ending: Ending) -> &'static str {
     match ending {
-        Ending::TornDown => "nobody came back for the answer in time",
+        Ending::TornDown => "nobody came back for the answer in time, or read what came before it",
         _ => "the stream ended before the answer",
     }
 }

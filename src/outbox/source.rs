@@ -18,7 +18,8 @@ use crate::mcp::sse::{self, Decoder, Item};
 pub(crate) type GoOn<R> = Box<dyn FnMut(HeaderValue) -> BoxFuture<'static, Option<R>> + Send>;
 
 pub(crate) struct Source<R> {
-    body: Pin<Box<R>>,
+    /// None once it was closed.
+    body: Option<Pin<Box<R>>>,
     decoder: Decoder,
     event_limit: usize,
     /// The inner service's id of the last event that had one, and how long it asks to wait.
@@ -45,7 +46,7 @@ pub(crate) enum Aside<'a> {
 impl<R: Body<Data = Bytes>> Source<R> {
     pub(crate) fn new(body: R, event_limit: usize, go_on: Option<GoOn<R>>) -> Self {
         Self {
-            body: Box::pin(body),
+            body: Some(Box::pin(body)),
             decoder: Decoder::new(event_limit),
             event_limit,
             last_id: None,
@@ -65,7 +66,10 @@ impl<R: Body<Data = Bytes>> Source<R> {
         mut aside: impl FnMut(Aside<'_>),
     ) -> Poll<Result<(), Dry>> {
         while !batch.is_full() {
-            let frame = match self.body.as_mut().poll_frame(cx) {
+            let Some(body) = &mut self.body else {
+                return Poll::Ready(Err(Dry::Ended));
+            };
+            let frame = match body.as_mut().poll_frame(cx) {
                 Poll::Pending if batch.is_empty() => return Poll::Pending,
                 Poll::Pending => break,
                 Poll::Ready(None) => return Poll::Ready(Err(Dry::Ended)),
@@ -109,6 +113,12 @@ impl<R: Body<Data = Bytes>> Source<R> {
         Poll::Ready(Ok(()))
     }
 
+    /// Lets go of the inner stream.
+    pub(crate) fn close(&mut self) {
+        self.body = None;
+        self.go_on = None;
+    }
+
     /// Whether a body that went dry may be gone on with, and how long the inner service asks to wait.
     pub(crate) fn may_go_on(&self) -> Option<Duration> {
         self.go_on.as_ref()?;
@@ -124,7 +134,10 @@ impl<R: Body<Data = Bytes>> Source<R> {
         };
         match go_on(last).await {
             Some(body) => {
-                self.body.set(body);
+                match &mut self.body {
+                    Some(old) => old.set(body),
+                    none => *none = Some(Box::pin(body)),
+                }
                 self.decoder = Decoder::new(self.event_limit);
                 true
             }

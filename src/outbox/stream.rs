@@ -1,11 +1,15 @@
 //! One stream between its producer and its client: the window under a lock, and whom to wake once it is released.
 
-use std::task::{Context, Poll, Waker};
+use std::{
+    sync::{Arc, OnceLock},
+    task::{Context, Poll, Waker},
+};
 
 use bytes::Bytes;
 
 use super::{
     batch::Numbering,
+    drain::{Gauge, Lever, Relief},
     sync::{Mutex, MutexGuard, PoisonError},
     window::{Bounds, Chunk, Taken, Wake, Window},
 };
@@ -17,6 +21,8 @@ pub(crate) struct Stream {
     /// How its producer numbers it; none where there is only the log.
     numbering: Option<Numbering>,
     window: Mutex<Window>,
+    /// Whoever keeps an account of it.
+    gauge: OnceLock<Arc<dyn Gauge>>,
 }
 
 /// What the producer has to know of its client.
@@ -25,6 +31,8 @@ pub(crate) struct Demand {
     pub(crate) attached: bool,
     /// The client is too far behind for more.
     pub(crate) full: bool,
+    /// The stream was given up from outside.
+    pub(crate) torn: bool,
 }
 
 impl Stream {
@@ -33,6 +41,7 @@ impl Stream {
             header,
             numbering: Some(numbering),
             window: Mutex::new(Window::new(bounds)),
+            gauge: OnceLock::new(),
         }
     }
 
@@ -42,6 +51,7 @@ impl Stream {
             header,
             numbering: None,
             window: Mutex::new(Window::over(bounds, head, ending)),
+            gauge: OnceLock::new(),
         }
     }
 
@@ -60,9 +70,42 @@ impl Stream {
 
     /// Changes the window, and wakes whoever must know after the lock is released.
     fn change<T>(&self, change: impl FnOnce(&mut Window) -> (T, Wake)) -> T {
-        let (outcome, wake) = change(&mut self.window());
+        let mut window = self.window();
+        let (outcome, wake) = change(&mut window);
+        let relief = self.report(&mut window);
+        drop(window);
         wake.wake();
+        relief.wake();
         outcome
+    }
+
+    fn report(&self, window: &mut Window) -> Relief {
+        match self.gauge.get() {
+            Some(gauge) => window
+                .progress()
+                .map(|(before, now)| gauge.changed(&before, &now))
+                .unwrap_or_default(),
+            None => Relief::default(),
+        }
+    }
+
+    /// Has an account kept of the stream, by the first gauge that it was given.
+    pub(crate) fn watch(&self, gauge: impl FnOnce() -> Arc<dyn Gauge>) -> &Arc<dyn Gauge> {
+        let gauge = self.gauge.get_or_init(gauge);
+        self.change(|_| ((), Wake::default()));
+        gauge
+    }
+
+    pub(crate) fn handed(&self, generation: u64, bytes: usize) {
+        self.change(|window| (window.handed(generation, bytes), Wake::default()));
+    }
+
+    pub(crate) fn held(&self, generation: u64) {
+        self.change(|window| (window.held(generation), Wake::default()));
+    }
+
+    pub(crate) fn is_torn(&self) -> bool {
+        self.window().is_torn()
     }
 
     pub(crate) fn head(&self) -> Seq {
@@ -148,9 +191,34 @@ impl Stream {
         let mut window = self.window();
         let full = window.is_full();
         window.watch(waker, full);
-        Demand {
+        let demand = Demand {
             attached: window.is_attached(),
             full,
+            torn: window.is_torn(),
+        };
+        drop(window);
+        // Asked after the waker was left, so that whoever makes room finds it.
+        let may_pull = self.gauge.get().is_none_or(|gauge| gauge.may_pull());
+        Demand {
+            full: demand.full || !may_pull,
+            ..demand
         }
+    }
+}
+
+impl Lever for Stream {
+    fn wake(&self) {
+        self.change(|window| ((), window.wake_producer()));
+    }
+
+    fn tear_down(&self) {
+        self.change(|window| ((), window.tear_down()));
+    }
+
+    fn say(&self, aside: Bytes) -> bool {
+        self.change(|window| {
+            let attached = window.is_attached();
+            (attached, window.say(aside))
+        })
     }
 }

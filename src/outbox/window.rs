@@ -5,6 +5,7 @@ use std::{collections::VecDeque, task::Waker};
 
 use bytes::Bytes;
 
+use super::{batch::MAX_FRAME, drain::Progress};
 use crate::{
     mcp::RequestId,
     store::{Ending, Seq},
@@ -73,6 +74,18 @@ pub(crate) struct Window {
     producer: Option<Waker>,
     /// Whether the producer waits for room, and not only for a client to come or go.
     starved: bool,
+    /// Whether the stream was given up from outside.
+    torn: bool,
+    /// What was taken so far, and what was last reported of it.
+    taken: Taking,
+    reported: Progress,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Taking {
+    messages: u64,
+    bytes: u64,
+    answers: u64,
 }
 
 #[derive(Debug)]
@@ -82,6 +95,10 @@ struct Attached {
     /// What was published before is the log's matter; what came after counts as lag.
     since: Seq,
     lag: usize,
+    /// Bytes of what was taken that are yet to be handed to the wire.
+    in_hand: usize,
+    /// It asks for more, and waits for the log or for a proof.
+    held: bool,
 }
 
 /// What a reader gets.
@@ -123,6 +140,9 @@ impl Window {
             reader: None,
             producer: None,
             starved: false,
+            torn: false,
+            taken: Taking::default(),
+            reported: Progress::default(),
         }
     }
 
@@ -195,6 +215,8 @@ impl Window {
             next,
             since: self.head,
             lag: 0,
+            in_hand: 0,
+            held: false,
         });
         let wake = Wake(self.reader.take(), self.producer.take());
         (self.generation, wake)
@@ -276,9 +298,13 @@ impl Window {
             attached.lag = attached.lag.saturating_sub(chunk.bytes.len());
             let chunk = chunk.from(attached.next);
             attached.next = chunk.end();
+            self.taken.messages += chunk.len() as u64;
+            self.taken.answers += chunk.answers.len() as u64;
+            attached.hand(chunk.bytes.len(), &mut self.taken);
             return (Taken::Chunk(chunk), self.relieved());
         }
         if attached.next <= head {
+            attached.held = true;
             return (Taken::Behind, Wake::default());
         }
         if let Some(aside) = self.aside.take() {
@@ -299,14 +325,79 @@ impl Window {
         next: Seq,
         lengths: impl DoubleEndedIterator<Item = usize>,
     ) -> Wake {
+        let mut taken = self.taken;
         if let Some(attached) = self.attached(generation) {
             let fresh = next.get().saturating_sub(attached.since.get() + 1);
             let fresh = usize::try_from(fresh).unwrap_or(usize::MAX);
-            let read: usize = lengths.rev().take(fresh).sum();
+            let mut read = 0;
+            for (at, length) in lengths.rev().enumerate() {
+                read += if at < fresh { length } else { 0 };
+                taken.messages += 1;
+                attached.hand(length, &mut taken);
+            }
             attached.lag = attached.lag.saturating_sub(read);
             attached.next = next;
         }
+        self.taken = taken;
         self.relieved()
+    }
+
+    /// So many bytes more of what was taken were handed to the wire.
+    pub(crate) fn handed(&mut self, generation: u64, bytes: usize) {
+        let mut taken = self.taken;
+        if let Some(attached) = self.attached(generation) {
+            attached.in_hand = attached.in_hand.saturating_sub(bytes);
+            attached.held = false;
+            taken.bytes += bytes as u64;
+        }
+        self.taken = taken;
+    }
+
+    /// The client asks for more and is kept waiting.
+    pub(crate) fn held(&mut self, generation: u64) {
+        if let Some(attached) = self.attached(generation) {
+            attached.held = true;
+        }
+    }
+
+    /// Gives the stream up.
+    pub(crate) fn tear_down(&mut self) -> Wake {
+        self.torn = true;
+        Wake(None, self.producer.take())
+    }
+
+    pub(crate) fn is_torn(&self) -> bool {
+        self.torn
+    }
+
+    /// Wakes the producer, whatever it waits for.
+    pub(crate) fn wake_producer(&mut self) -> Wake {
+        Wake(None, self.producer.take())
+    }
+
+    /// The progress that was reported last, and the present one if it is another.
+    pub(crate) fn progress(&mut self) -> Option<(Progress, Progress)> {
+        let client = self.attached.as_ref();
+        let messages = client.map_or(0, |attached| {
+            let published = self.head.next().get().saturating_sub(attached.next.get());
+            published + u64::from(attached.in_hand > 0)
+        });
+        let now = Progress {
+            messages,
+            answers: self
+                .chunks
+                .iter()
+                .map(|chunk| chunk.answers.len() as u64)
+                .sum(),
+            bytes: client.map_or(0, |attached| (attached.lag + attached.in_hand) as u64),
+            held: client.is_some_and(|attached| attached.held),
+            taken: self.taken.messages,
+            handed: self.taken.bytes,
+            answered: self.taken.answers,
+            over: self.ending.is_some() && messages == 0,
+        };
+        let before = std::mem::replace(&mut self.reported, now);
+        (before != now).then_some((before, now))
     }
 
     /// Wakes a producer that waited for room.
@@ -326,6 +417,16 @@ impl Window {
     /// Keeps the reader's waker for when it is known whether the stream is numbered.
     pub(crate) fn watch_opening(&mut self, waker: &Waker) {
         keep(&mut self.reader, waker);
+    }
+}
+
+impl Attached {
+    /// As much of what was taken as fits into a frame goes to the wire at once.
+    fn hand(&mut self, bytes: usize, taken: &mut Taking) {
+        let first = bytes.min(MAX_FRAME);
+        taken.bytes += first as u64;
+        self.in_hand = bytes - first;
+        self.held = false;
     }
 }
 

@@ -13,7 +13,9 @@ use crate::{
 
 /// A stream that begins here, and not in the inner service.
 pub(super) fn stream<R>(delivery: Delivery) -> Response<ResponseBody<R>> {
+    let delivered = delivery.delivered();
     let mut response = event_stream(ResponseBody::stream(delivery));
+    response.extensions_mut().insert(delivered);
     response.extensions_mut().insert(SelfProving);
     response
 }

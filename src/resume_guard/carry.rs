@@ -51,6 +51,7 @@ where
         Ok(delivery) => {
             parts.headers.remove(header::CONTENT_LENGTH);
             parts.extensions.insert(SelfProving);
+            parts.extensions.insert(delivery.delivered());
             Response::from_parts(parts, ResponseBody::stream(delivery))
         }
         Err(inner) => {
