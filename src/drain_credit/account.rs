@@ -88,9 +88,10 @@ pub(super) enum Refusal {
     HighWater,
 }
 
-/// The table.
-pub(super) fn decide(wants: Wants, level: Level, drain: Drain) -> Verdict {
+/// The table. `asked` is whether the client has yet to answer a probe: its answer may be in any body.
+pub(super) fn decide(wants: Wants, level: Level, drain: Drain, asked: bool) -> Verdict {
     match (wants, level, drain) {
+        (Wants::Unread, _, _) if asked => Verdict::Read,
         (Wants::Nothing, _, _) | (_, Level::Far, _) => Verdict::Admit,
         (Wants::Unread, _, _) => Verdict::Read,
         (Wants::Answer, Level::Near, _) => Verdict::Admit,
@@ -122,6 +123,8 @@ pub(super) struct Step {
     pub(super) handed: u64,
     /// How many places are given back.
     pub(super) answered: u32,
+    /// Whoever was there has left: of what it took nothing can be proven any more.
+    pub(super) left: bool,
 }
 
 /// Which flow of an account.
@@ -129,6 +132,10 @@ pub(super) struct Step {
 pub(super) struct FlowId(u32);
 
 impl FlowId {
+    pub(super) fn of(index: usize) -> Self {
+        Self(index as u32)
+    }
+
     pub(super) fn index(self) -> usize {
         self.0 as usize
     }
@@ -207,6 +214,17 @@ pub(super) struct Check {
 }
 
 impl Account {
+    /// As new, with a few flows' worth of memory kept.
+    pub(super) fn reset(&mut self) {
+        let mut flows = std::mem::take(&mut self.flows);
+        flows.clear();
+        flows.shrink_to(8);
+        *self = Self {
+            flows,
+            ..Self::default()
+        };
+    }
+
     /// Messages that are outstanding in all.
     pub(super) fn occupied(&self) -> u32 {
         (self.reserved + self.messages + self.unproven).saturating_sub(self.answers)
@@ -337,6 +355,12 @@ impl Account {
                 flow.unproven += step.taken;
             }
         }
+        if step.left {
+            flow.stall = None;
+            flow.wire = Wire::default();
+            flow.unproven = 0;
+            flow.probe = None;
+        }
         flow.reading = step.reading;
         if !flow.may_stall() {
             flow.stall = None;
@@ -389,6 +413,7 @@ impl Account {
         self.clear(id, State::Torn);
     }
 
+    #[cfg(test)]
     pub(super) fn is_torn(&self, id: FlowId) -> bool {
         let flow = self.flows.get(id.index());
         flow.is_some_and(|flow| flow.state == State::Torn)

@@ -97,6 +97,8 @@ pub enum Lost {
     Idle,
     /// Its client ended it.
     Deleted,
+    /// Not one of its streams was read any more, and this instance ended it.
+    TornDown,
     /// This instance retired.
     Retired,
 }

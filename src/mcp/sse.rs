@@ -166,6 +166,11 @@ impl Decoder {
         self.check(0)
     }
 
+    /// Whether what was fed so far ends with the end of an event.
+    pub(crate) fn is_between_events(&self) -> bool {
+        self.line.is_empty() && !self.fields.any
+    }
+
     /// The line without the byte order mark that may open a stream.
     fn first<'a>(&mut self, line: &'a [u8]) -> &'a [u8] {
         if std::mem::replace(&mut self.started, true) {

@@ -19,6 +19,8 @@ pub(crate) struct Progress {
     pub(crate) bytes: u64,
     /// The client asks for more, and waits for the log or for a proof.
     pub(crate) held: bool,
+    /// Which client it is; another one has another number.
+    pub(crate) client: u64,
     /// Messages that were taken so far.
     pub(crate) taken: u64,
     /// Bytes of messages that were handed to the wire so far.
@@ -49,8 +51,8 @@ pub(crate) trait Lever: Send + Sync {
     /// The stream is given up: the inner one is dropped, and what it owes is answered by an error.
     fn tear_down(&self);
 
-    /// Says something that is no event of the stream. Whether anybody is there to hear it.
-    fn say(&self, aside: Bytes) -> bool;
+    /// Says something that is no event of the stream, after all that there is to say. Whether it will be said.
+    fn ask(&self, question: Bytes) -> bool;
 }
 
 /// Producers that there is room for again.

@@ -215,10 +215,10 @@ impl Lever for Stream {
         self.change(|window| ((), window.tear_down()));
     }
 
-    fn say(&self, aside: Bytes) -> bool {
-        self.change(|window| {
-            let attached = window.is_attached();
-            (attached, window.say(aside))
+    fn ask(&self, question: Bytes) -> bool {
+        self.change(|window| match window.is_attached() {
+            true => (true, window.ask(question)),
+            false => (false, Wake::default()),
         })
     }
 }

@@ -69,6 +69,8 @@ pub(crate) struct Window {
     generation: u64,
     /// A comment or a reconnection time to pass on when nothing else is to be said.
     aside: Option<Bytes>,
+    /// A question of the guard's own, which is asked once.
+    question: Option<Bytes>,
     ending: Option<Ending>,
     reader: Option<Waker>,
     producer: Option<Waker>,
@@ -136,6 +138,7 @@ impl Window {
             attached: None,
             generation: 0,
             aside: None,
+            question: None,
             ending: None,
             reader: None,
             producer: None,
@@ -210,6 +213,7 @@ impl Window {
         self.generation += 1;
         self.clear();
         self.aside = None;
+        self.question = None;
         self.attached = Some(Attached {
             generation: self.generation,
             next,
@@ -277,9 +281,16 @@ impl Window {
         Wake(self.reader.take(), None)
     }
 
+    /// Asks the client something, once it has read what there is to read.
+    pub(crate) fn ask(&mut self, question: Bytes) -> Wake {
+        self.question = Some(question);
+        Wake(self.reader.take(), None)
+    }
+
     pub(crate) fn end(&mut self, ending: Ending) -> Wake {
         self.ending.get_or_insert(ending);
         self.aside = None;
+        self.question = None;
         Wake(self.reader.take(), self.producer.take())
     }
 
@@ -307,7 +318,7 @@ impl Window {
             attached.held = true;
             return (Taken::Behind, Wake::default());
         }
-        if let Some(aside) = self.aside.take() {
+        if let Some(aside) = self.question.take().or_else(|| self.aside.take()) {
             return (Taken::Aside(aside), Wake::default());
         }
         if let Some(ending) = self.ending {
@@ -391,6 +402,7 @@ impl Window {
                 .sum(),
             bytes: client.map_or(0, |attached| (attached.lag + attached.in_hand) as u64),
             held: client.is_some_and(|attached| attached.held),
+            client: client.map_or(0, |attached| attached.generation),
             taken: self.taken.messages,
             handed: self.taken.bytes,
             answered: self.taken.answers,

@@ -58,8 +58,12 @@ fn the_table() {
     for wants in [Wants::Unread, Wants::Answer, Wants::Nothing] {
         for level in [Level::Far, Level::Near, Level::AtCredit, Level::AtHighWater] {
             for drain in [Drain::Moves, Drain::Stuck] {
-                let verdict = decide(wants, level, drain);
-                let _ = writeln!(table, "{wants:?} {level:?} {drain:?} -> {verdict:?}");
+                let verdict = decide(wants, level, drain, false);
+                let asked = decide(wants, level, drain, true);
+                let _ = writeln!(
+                    table,
+                    "{wants:?} {level:?} {drain:?} -> {verdict:?}, asked {asked:?}"
+                );
             }
         }
     }
