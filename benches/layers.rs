@@ -9,9 +9,10 @@ use std::{
 
 use criterion::{BatchSize, BenchmarkId, Criterion};
 use http::{Request, Response, StatusCode};
+use mcp_session_guard::drain_credit::DrainCreditLayer;
 use support::{Body, Guard, Inner};
 use tokio::runtime::Runtime;
-use tower::Service;
+use tower::{Layer, Service};
 
 /// How many sessions the instance owns.
 const SESSIONS: usize = 100_000;
@@ -132,7 +133,10 @@ where
 }
 
 /// What a noisy machine cannot hide: bare and guarded calls in turn, and the median of the difference.
-fn interleaved(what: &str, guard: &Guard, mut request: impl FnMut() -> Request<Body>) {
+fn interleaved<S, R>(what: &str, guard: &S, mut request: impl FnMut() -> Request<Body>) -> f64
+where
+    S: Service<Request<Body>, Response = R, Error = std::convert::Infallible> + Clone,
+{
     const ROUNDS: usize = 301;
     const CALLS: usize = 1000;
     let (mut bare, mut guard) = (Inner, guard.clone());
@@ -152,6 +156,7 @@ fn interleaved(what: &str, guard: &Guard, mut request: impl FnMut() -> Request<B
     added.sort_unstable_by(f64::total_cmp);
     let median = added[ROUNDS / 2];
     println!("{what} adds {median:.0} ns (median of {ROUNDS} interleaved rounds)");
+    median
 }
 
 fn main() {
@@ -203,4 +208,27 @@ fn main() {
     interleaved("owner hit, always the same session,", &guard, || {
         support::on_session(&hot)
     });
+
+    drain();
+}
+
+/// Admission by what drains, with credit left: what the layer adds to the same calls, and the same with many sessions
+/// that have an answer on its way.
+fn drain() {
+    let hot = support::session_id(0);
+    for sessions in [400, 10_000] {
+        let layer = DrainCreditLayer::new();
+        let mut service = layer.layer(Inner);
+        let unread: Vec<_> = (1..=sessions)
+            .map(|n| support::call(&mut service, support::on_session(&support::session_id(n))))
+            .collect();
+        assert_eq!(layer.figures().sessions, sessions);
+        let what = format!("admission, {sessions} sessions, always the same session,");
+        interleaved(&what, &service, || support::on_session(&hot));
+        let mut walk = Walk::over(sessions);
+        let what = format!("admission, {sessions} sessions, at random,");
+        interleaved(&what, &service, || support::on_session(&walk.next()));
+        drop(unread);
+        assert_eq!(layer.figures().sessions, 0);
+    }
 }

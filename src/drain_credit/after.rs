@@ -6,14 +6,12 @@ use http::{Response, StatusCode, header};
 use http_body::Body;
 
 use super::{
-    accounts::Ticket,
     attached::attach,
     body::{BoxError, Held, ResponseBody},
     carrier::Carrier,
-    layer::Shared,
     pump::{Meter, Pump},
     queue::Queue,
-    watchdog::Ender,
+    ticket::{Core, Ticket},
 };
 use crate::{
     body::is_event_stream,
@@ -27,23 +25,20 @@ const SMALL: u64 = 16 * 1024;
 
 /// What an answer is accounted by.
 pub(super) enum Answers {
-    /// A place that was reserved for it.
-    Places(Ticket),
+    /// A place that was reserved for it, and the requests that were made, where they are known.
+    Places(Ticket, Option<Vec<RequestId>>),
     /// Places for answers that come on another stream, under these ids.
     Elsewhere(Ticket, Vec<u64>),
     /// A stream of this session.
-    Stream(SessionId),
+    Stream(Arc<Core>, SessionId),
     /// A stream that will say whose it is.
-    Carrier,
+    Carrier(Arc<Core>),
 }
 
 pub(super) struct After {
-    shared: Arc<Shared>,
     answers: Answers,
-    /// The requests that were made, where they are known.
-    requests: Option<Vec<RequestId>>,
+    /// Whether the client's connection carries other sessions' answers too.
     on_shared: bool,
-    ender: Ender,
 }
 
 /// An id as it is remembered: no client's text is kept for long.
@@ -55,20 +50,8 @@ pub(super) fn hash(id: &RequestId) -> u64 {
 
 impl After {
     #[inline]
-    pub(super) fn new(
-        shared: &Arc<Shared>,
-        answers: Answers,
-        requests: Option<Vec<RequestId>>,
-        on_shared: bool,
-        ender: Ender,
-    ) -> Self {
-        Self {
-            shared: Arc::clone(shared),
-            answers,
-            requests,
-            on_shared,
-            ender,
-        }
+    pub(super) fn new(answers: Answers, on_shared: bool) -> Self {
+        Self { answers, on_shared }
     }
 
     #[inline]
@@ -79,7 +62,7 @@ impl After {
     {
         let streams = is_event_stream(response.headers()) && response.status().is_success();
         match self.answers {
-            Answers::Places(ticket) if !streams => plain(ticket, response, self.on_shared),
+            Answers::Places(ticket, _) if !streams => plain(ticket, response, self.on_shared),
             _ => self.settle_stream(response, streams),
         }
     }
@@ -89,48 +72,47 @@ impl After {
         R: Body<Data = bytes::Bytes> + Send + 'static,
         R::Error: Into<BoxError>,
     {
-        let accounts = &self.shared.accounts;
-        let ticket = match self.answers {
+        let on_shared = self.on_shared;
+        let as_it_is = |response: Response<R>| response.map(|body| ResponseBody::inner(body, None));
+        let (core, ticket, requests) = match self.answers {
             Answers::Elsewhere(ticket, ids) if response.status() == StatusCode::ACCEPTED => {
                 ticket.leave_to(&ids);
-                return response.map(|body| ResponseBody::inner(body, None));
+                return as_it_is(response);
             }
-            Answers::Places(ticket) | Answers::Elsewhere(ticket, _) if !streams => {
-                return plain(ticket, response, self.on_shared);
+            Answers::Places(ticket, _) | Answers::Elsewhere(ticket, _) if !streams => {
+                return plain(ticket, response, on_shared);
             }
-            _ if !streams => return response.map(|body| ResponseBody::inner(body, None)),
-            Answers::Places(ticket) | Answers::Elsewhere(ticket, _) => Some(ticket),
-            Answers::Stream(session) => accounts.enter(session.as_str().as_bytes()),
-            Answers::Carrier => None,
-        };
-        if let (Some(delivered), true) =
-            (response.extensions().get::<Delivered>(), ticket.is_some())
-        {
-            if let Some(ticket) = ticket {
-                attach(delivered, ticket, self.on_shared, &self.ender);
+            _ if !streams => return as_it_is(response),
+            Answers::Places(ticket, requests) => {
+                (Arc::clone(ticket.core()), Some(ticket), requests)
             }
-            return response.map(|body| ResponseBody::inner(body, None));
-        }
-        let carrier = match (&ticket, &self.shared.settings.session_of) {
-            (None, Some(session_of)) => Some(Carrier {
-                accounts: Arc::clone(accounts),
-                session_of: Arc::clone(session_of),
-                max_id_len: self.shared.settings.max_id_len,
-                shared: self.on_shared,
-            }),
-            (None, None) => return response.map(|body| ResponseBody::inner(body, None)),
-            _ => None,
+            Answers::Elsewhere(ticket, _) => (Arc::clone(ticket.core()), Some(ticket), None),
+            Answers::Stream(core, session) => {
+                let ticket = core.enter(session.as_str().as_bytes());
+                (core, ticket, None)
+            }
+            Answers::Carrier(core) => (core, None, Some(Vec::new())),
         };
-        let owed = match carrier.is_some() {
-            true => Some(&[][..]),
-            false => self.requests.as_deref(),
+        let settings = &core.shared.settings;
+        let (queue, carrier) = match (ticket, &settings.session_of) {
+            (Some(ticket), _) => {
+                if let Some(delivered) = response.extensions().get::<Delivered>() {
+                    attach(delivered, ticket, on_shared);
+                    return as_it_is(response);
+                }
+                (owned(ticket, requests.as_deref(), on_shared), None)
+            }
+            (None, Some(session_of)) => {
+                let carrier = Carrier {
+                    core: Arc::clone(&core),
+                    session_of: Arc::clone(session_of),
+                    max_id_len: settings.max_id_len,
+                    shared: on_shared,
+                };
+                (Queue::new(requests.as_deref(), hash), Some(carrier))
+            }
+            (None, None) => return as_it_is(response),
         };
-        let queue = Queue::new(owed, hash);
-        if let Some(mut ticket) = ticket {
-            let lever = Arc::downgrade(&(Arc::clone(&queue) as Arc<dyn Lever>));
-            ticket.open(self.on_shared, lever, Some(&self.ender), false);
-            queue.account(ticket);
-        }
         let (mut parts, body) = response.into_parts();
         // It may end otherwise than the inner service meant it to.
         parts.headers.remove(header::CONTENT_LENGTH);
@@ -138,12 +120,21 @@ impl After {
         let pump = Pump {
             body,
             queue: Arc::clone(&queue),
-            meter: Meter::new(self.shared.settings.event_limit, readable, hash),
+            meter: Meter::new(settings.event_limit, readable, hash),
             carrier,
         };
         tokio::spawn(pump.run());
         Response::from_parts(parts, ResponseBody::stream(queue))
     }
+}
+
+/// A queue for a stream of which it is known whose it is.
+fn owned(mut ticket: Ticket, requests: Option<&[RequestId]>, on_shared: bool) -> Arc<Queue> {
+    let queue = Queue::new(requests, hash);
+    let lever = Arc::downgrade(&(Arc::clone(&queue) as Arc<dyn Lever>));
+    ticket.open(on_shared, lever, false);
+    queue.account(ticket);
+    queue
 }
 
 #[inline]

@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use super::{
     account::{Reading, Step},
-    accounts::Ticket,
-    watchdog::Ender,
+    ticket::Ticket,
 };
 use crate::outbox::{Delivered, Gauge, Lever, Progress, Relief};
 
@@ -15,12 +14,12 @@ struct Attached {
 }
 
 /// Has the stream's progress reported to the account, from its first client to its end.
-pub(super) fn attach(delivered: &Delivered, mut ticket: Ticket, shared: bool, ender: &Ender) {
+pub(super) fn attach(delivered: &Delivered, mut ticket: Ticket, shared: bool) {
     let Delivered(stream) = delivered;
     let lever = Arc::downgrade(&(Arc::clone(stream) as Arc<dyn Lever>));
     // A client that comes back finds the account that was opened for the first one.
     let gauge = stream.watch(|| {
-        ticket.open(shared, lever, Some(ender), false);
+        ticket.open(shared, lever, false);
         Arc::new(Attached { ticket })
     });
     gauge.on_shared(shared);

@@ -13,7 +13,7 @@ use http_body::{Body, Frame, SizeHint};
 use http_body_util::Full;
 use pin_project_lite::pin_project;
 
-use super::{account::Step, accounts::Ticket, queue::Queue};
+use super::{account::Step, queue::Queue, ticket::Ticket};
 use crate::outbox::Lever;
 
 /// What bodies of this layer fail with.

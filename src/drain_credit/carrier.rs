@@ -4,7 +4,7 @@ use std::{borrow::Cow, fmt, sync::Arc};
 
 use http::{HeaderMap, Uri};
 
-use super::{accounts::Accounts, queue::Queue};
+use super::{queue::Queue, ticket::Core};
 use crate::outbox::Lever;
 
 /// Finds the session of a request that has no session header.
@@ -13,7 +13,7 @@ pub(super) type SessionOf =
 
 /// What is known of a stream before it has said whose it is.
 pub(super) struct Carrier {
-    pub(super) accounts: Arc<Accounts>,
+    pub(super) core: Arc<Core>,
     pub(super) session_of: Arc<SessionOf>,
     pub(super) max_id_len: usize,
     pub(super) shared: bool,
@@ -29,10 +29,9 @@ impl Carrier {
         if session.is_empty() || session.len() > self.max_id_len {
             return;
         }
-        if let Some(mut ticket) = self.accounts.enter(session.as_bytes()) {
+        if let Some(mut ticket) = self.core.enter(session.as_bytes()) {
             let lever = Arc::downgrade(&(Arc::clone(queue) as Arc<dyn Lever>));
-            // When it is torn down its inner stream is dropped, and that is how such a session ends.
-            ticket.open(self.shared, lever, None, true);
+            ticket.open(self.shared, lever, true);
             queue.account(ticket);
         }
     }

@@ -17,6 +17,7 @@ mod queue;
 mod service;
 mod slow;
 mod sync;
+mod ticket;
 mod watchdog;
 
 pub use body::{BoxError, ResponseBody, TornDown};

@@ -13,9 +13,9 @@ use http_body::Frame;
 
 use super::{
     account::{Reading, Step},
-    accounts::Ticket,
     body::{BoxError, TornDown},
     sync::{Mutex, MutexGuard, PoisonError},
+    ticket::Ticket,
 };
 use crate::{
     mcp::{RequestId, sse},

@@ -2,25 +2,24 @@
 
 use std::{
     borrow::Cow,
-    sync::{Arc, OnceLock},
+    sync::Arc,
     task::{Context, Poll},
 };
 
 use bytes::Bytes;
-use http::{Method, Request, Response, Version};
+use http::{Method, Request, Response, Uri, Version};
 use http_body::Body;
 use tower_service::Service;
 
 use super::{
     account::Wants,
-    accounts::Admission,
     after::{After, Answers},
     body::{BoxError, ResponseBody},
     ender::ender,
     future::ResponseFuture,
     layer::Shared,
     slow::Slow,
-    watchdog::Ender,
+    ticket::{Admission, Core},
 };
 use crate::{
     body::Replay,
@@ -35,17 +34,13 @@ use crate::{
 #[derive(Clone)]
 pub struct DrainCredit<S> {
     inner: S,
-    shared: Arc<Shared>,
-    ender: Arc<OnceLock<Ender>>,
+    core: Arc<Core>,
 }
 
 impl<S> DrainCredit<S> {
     pub(super) fn new(inner: S, shared: Arc<Shared>) -> Self {
-        Self {
-            inner,
-            shared,
-            ender: Arc::default(),
-        }
+        let core = Core::new(shared);
+        Self { inner, core }
     }
 
     /// The service that requests are admitted to.
@@ -56,7 +51,7 @@ impl<S> DrainCredit<S> {
 
 impl<S> std::fmt::Debug for DrainCredit<S> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.shared.fmt(f)
+        self.core.shared.fmt(f)
     }
 }
 
@@ -136,14 +131,13 @@ where
 
     #[inline]
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        let on_shared = request.version() == Version::HTTP_2;
-        let after = match Way::of(&self.shared, &request) {
-            Way::Pass => None,
+        let answers = match Way::of(&self.core.shared, &request) {
+            Way::Pass => return self.direct(request, None),
             Way::Post {
                 session,
                 carried: false,
-            } => match self.shared.accounts.admit(&session, Wants::Unread, 1) {
-                Admission::Admitted(ticket) => Some(Answers::Places(ticket)),
+            } => match self.core.admit(&session, Wants::Unread, 1) {
+                Admission::Admitted(ticket) => Answers::Places(ticket, None),
                 Admission::Read | Admission::Refused(_) => {
                     let session = session.into_owned();
                     return self.read(request, session, false);
@@ -153,22 +147,51 @@ where
                 let session = session.into_owned();
                 return self.read(request, session, true);
             }
-            Way::Get(id) => SessionId::parse_with_limit(id, id.len())
-                .ok()
-                .map(Answers::Stream),
-            Way::Carrier => Some(Answers::Carrier),
+            Way::Get(id) => match SessionId::parse_with_limit(id, id.len()) {
+                Ok(id) => Answers::Stream(Arc::clone(&self.core), id),
+                Err(_) => return self.direct(request, None),
+            },
+            Way::Carrier => Answers::Carrier(Arc::clone(&self.core)),
         };
-        let after = after.map(|answers| {
-            let ender = self
-                .ender
-                .get_or_init(|| ender(self.inner.clone(), request.uri().clone(), &self.shared));
-            After::new(&self.shared, answers, None, on_shared, Arc::clone(ender))
-        });
-        ResponseFuture::direct(self.inner.call(request.map(Replay::live)), after)
+        if self.core.ender.get().is_none() {
+            self.learn::<B, R>(request.uri());
+        }
+        let on_shared = request.version() == Version::HTTP_2;
+        self.direct(request, Some(After::new(answers, on_shared)))
     }
 }
 
 impl<S> DrainCredit<S> {
+    /// Calls the service that was made ready; nothing was awaited since.
+    #[inline]
+    fn direct<B, R>(
+        &mut self,
+        request: Request<B>,
+        after: Option<After>,
+    ) -> ResponseFuture<S::Future, R, S::Error>
+    where
+        S: Service<Request<Replay<B>>, Response = Response<R>>,
+        B: Body,
+    {
+        ResponseFuture::direct(self.inner.call(request.map(Replay::live)), after)
+    }
+
+    /// How sessions are ended is known once there is a request: where it went.
+    #[cold]
+    fn learn<B, R>(&self, uri: &Uri)
+    where
+        S: Service<Request<Replay<B>>, Response = Response<R>> + Clone + Send + 'static,
+        S::Future: Send,
+        S::Error: Send,
+        B: Body<Data = Bytes> + Send + 'static,
+        B::Error: Send,
+        R: Send + 'static,
+    {
+        let shared = &self.core.shared;
+        let make = || ender::<S, B, R>(self.inner.clone(), uri.clone(), shared);
+        self.core.ender.get_or_init(make);
+    }
+
     /// The slow way: what the request is has to be known.
     #[cold]
     fn read<B, R>(
@@ -189,13 +212,10 @@ impl<S> DrainCredit<S> {
         // The inner service that was made ready is given up while the body is waited for, since it may hold a permit.
         let inner = self.inner.clone();
         drop(std::mem::replace(&mut self.inner, inner.clone()));
-        let ender = self
-            .ender
-            .get_or_init(|| ender(inner.clone(), request.uri().clone(), &self.shared));
+        self.learn::<B, R>(request.uri());
         let slow = Slow {
-            shared: Arc::clone(&self.shared),
+            core: Arc::clone(&self.core),
             inner,
-            ender: Arc::clone(ender),
             session,
             carried,
         };

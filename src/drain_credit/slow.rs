@@ -12,12 +12,11 @@ use tower_service::Service;
 
 use super::{
     account::{Refusal, Wants},
-    accounts::Admission,
     after::{After, Answers, hash},
     body::{BoxError, ResponseBody},
     layer::Shared,
     probe::ping_of,
-    watchdog::Ender,
+    ticket::{Admission, Core},
 };
 use crate::{
     body::{AnsweredInFront, Finding, Replay, read},
@@ -26,9 +25,8 @@ use crate::{
 };
 
 pub(super) struct Slow<S> {
-    pub(super) shared: Arc<Shared>,
+    pub(super) core: Arc<Core>,
     pub(super) inner: S,
-    pub(super) ender: Ender,
     pub(super) session: Vec<u8>,
     /// Whether the answers come on another stream.
     pub(super) carried: bool,
@@ -111,13 +109,13 @@ impl<S> Slow<S> {
         R::Error: Into<BoxError> + Send,
     {
         let Self {
-            shared,
+            core,
             mut inner,
-            ender,
             session,
             carried,
         } = self;
         let (parts, body) = request.into_parts();
+        let shared = &core.shared;
         let settings = &shared.settings;
         let deadline = Instant::now() + settings.body_deadline;
         let read = read(body, settings.body_limit, deadline, |_| {
@@ -144,11 +142,11 @@ impl<S> Slow<S> {
             return Ok(accepted);
         }
         inner.ready().await?;
-        let ticket = match shared.accounts.admit(&session, asked.wants, asked.places()) {
+        let ticket = match core.admit(&session, asked.wants, asked.places()) {
             Admission::Admitted(ticket) => ticket,
             Admission::Refused(refusal) => {
                 return Ok(refuse(
-                    &shared,
+                    shared,
                     &session,
                     refusal,
                     envelope.as_ref(),
@@ -158,7 +156,7 @@ impl<S> Slow<S> {
             // Only of what was not read.
             Admission::Read => {
                 return Ok(refuse(
-                    &shared,
+                    shared,
                     &session,
                     Refusal::HalfOpen,
                     envelope.as_ref(),
@@ -171,10 +169,10 @@ impl<S> Slow<S> {
                 let requests = asked.requests.as_deref().unwrap_or_default();
                 Answers::Elsewhere(ticket, requests.iter().map(hash).collect())
             }
-            false => Answers::Places(ticket),
+            false => Answers::Places(ticket, asked.requests),
         };
         let on_shared = parts.version == Version::HTTP_2;
-        let after = After::new(&shared, answers, asked.requests, on_shared, ender);
+        let after = After::new(answers, on_shared);
         let response = inner.call(Request::from_parts(parts, read.replay)).await?;
         Ok(after.settle(response))
     }
