@@ -7,6 +7,7 @@ mod client;
 mod counter;
 mod edge;
 mod guarded;
+mod half_open;
 mod handshakes;
 mod naive;
 mod notebook;
@@ -38,6 +39,11 @@ const INCIDENTS: &[Incident] = &[
         name: "rehash",
         about: "two of six instances crash and their sessions land on instances that never saw them",
         run: |variant| Box::pin(rehash::run(variant)),
+    },
+    Incident {
+        name: "half_open",
+        about: "one of 400 clients stops reading its stream and goes on calling",
+        run: |variant| Box::pin(half_open::run(variant)),
     },
     Incident {
         name: "stateless_resume",
@@ -104,6 +110,15 @@ async fn run(incident: &Incident, json: bool) -> Result<bool, Error> {
 
 #[tokio::main]
 async fn main() -> ExitCode {
+    if let Some(variant) = half_open::server_variant(std::env::args().skip(1)) {
+        return match half_open::server::serve(variant).await {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                eprintln!("{error}");
+                ExitCode::FAILURE
+            }
+        };
+    }
     let options = match options(std::env::args().skip(1)) {
         Ok(options) => options,
         Err(error) => {
