@@ -256,6 +256,11 @@ impl DrainCreditLayer {
         liveness.allowance(handed.min(liveness.wire))
     }
 
+    #[cfg(test)]
+    pub(super) fn shared_for_test(&self) -> Arc<Shared> {
+        Arc::clone(self.shared())
+    }
+
     fn shared(&self) -> &Arc<Shared> {
         self.shared.get_or_init(|| {
             let settings = self.settings.clone();
