@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use axum::{Router, http::request::Parts, serve::ListenerExt};
 use mcp_session_guard::{
     affinity_guard::{AffinityGuardLayer, SelfContained, Switch},
+    drain_credit::DrainCreditLayer,
     instance::Instance,
     resume_guard::ResumeGuardLayer,
     store::MemoryStore,
@@ -123,18 +124,25 @@ async fn main() -> Result<(), Box<dyn Error>> {
         let notebook = || Ok(Notebook::default());
         StreamableHttpService::new(notebook, Arc::clone(&manager), config)
     };
+    // What the kernel holds for a client is bounded by the socket options below.
+    let drain = DrainCreditLayer::new()
+        .with_instance(instance.clone())
+        .with_wire_buffer(1 << 20);
+    let options = drain.socket_options();
     // Counting words depends on nothing but the request, so it may be served whatever became of the session.
     let guarded = AffinityGuardLayer::new(instance.clone())
         .stateless_for(SelfContained::new().tool("word_count"))
-        .layer(
+        .layer(drain.layer(
             ResumeGuardLayer::new(instance.clone(), store)
                 .layer(Switch::new(mcp(config), mcp(stateless))),
-        );
+        ));
 
     let router = Router::new().route_service("/mcp", guarded);
-    // rmcp answers in two small writes, and Nagle's algorithm would hold the second back for 40 ms.
-    let listener = listener.tap_io(|socket| {
-        let _ = socket.set_nodelay(true);
+    // They set TCP_NODELAY too: rmcp answers in two small writes, and the second would be held back for 40 ms.
+    let listener = listener.tap_io(move |socket| {
+        if let Err(error) = options.apply(socket) {
+            eprintln!("an accepted socket keeps its defaults: {error}");
+        }
     });
     instance.ready().await;
     println!("serving {address}/mcp, Ctrl-C ends it");

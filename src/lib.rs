@@ -11,8 +11,8 @@
 //! ```
 //! use axum::Router;
 //! use mcp_session_guard::{
-//!     affinity_guard::AffinityGuardLayer, instance::Instance, resume_guard::ResumeGuardLayer,
-//!     store::MemoryStore,
+//!     affinity_guard::AffinityGuardLayer, drain_credit::DrainCreditLayer, instance::Instance,
+//!     resume_guard::ResumeGuardLayer, store::MemoryStore,
 //! };
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -24,6 +24,7 @@
 //! let guarded: Router = Router::new()
 //!     .route_service("/mcp", mcp)
 //!     .layer(ResumeGuardLayer::new(instance.clone(), store))
+//!     .layer(DrainCreditLayer::new().with_instance(instance.clone()))
 //!     .layer(AffinityGuardLayer::new(instance.clone()));
 //! # Ok(())
 //! # }
@@ -34,6 +35,7 @@
 //! | module | what lives there |
 //! | --- | --- |
 //! | [`affinity_guard`] | the layer that proves who owns a session before it is served, and its verdict table |
+//! | [`drain_credit`] | the layer that admits work by how far a session's streams drain, and its account |
 //! | [`resume_guard`] | the layer that replays a stream only when that is proven, and its table |
 //! | [`outbox`] | what stands between an inner stream and the wire: numbers, records, delivers |
 //! | [`instance`] | this process among its peers: epoch, lease, own table, readiness, the planned end |
@@ -46,12 +48,13 @@
 //!
 //! # Stacking order
 //!
-//! Outermost first: tracing, CORS and compression; whatever authenticates; the affinity guard; the resume guard; the MCP
-//! service. The affinity guard reads `Mcp-Session-Id` as the client sent it and registers it as the service minted it, so
+//! Outermost first: tracing, CORS and compression; whatever authenticates; the affinity guard; the drain
+//! layer; the resume guard; the MCP service. The affinity guard reads `Mcp-Session-Id` as the client sent it and registers it as the service minted it, so
 //! nothing between the two may change it.
 //!
 //! # Features
 //!
+//! - `sockets`: options of accepted sockets that go by the drain layer's liveness rule; on Unix.
 //! - `test-util`: the contract suites that a back end of your own runs, and what tests need to make the embedded
 //!   store lose its memory.
 
