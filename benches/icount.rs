@@ -1,4 +1,5 @@
-//! Instruction counts of the affinity guard, which repeat where wall time does not, with the limit that is promised.
+//! Instruction counts of the affinity guard and of the drain layer's admission, which repeat where wall time does not,
+//! with the limit that is promised.
 #![allow(
     missing_docs,
     reason = "the macros make items that nobody can document"
@@ -11,9 +12,10 @@ use std::{convert::Infallible, hint::black_box};
 use bytes::Bytes;
 use gungraun::{Callgrind, EventKind, main, prelude::*};
 use http::{Request, Response};
+use mcp_session_guard::drain_credit::{self, DrainCredit, DrainCreditLayer};
 use support::{Body, Guard, Guarded, Inner};
 use tokio::runtime::Runtime;
-use tower::Service;
+use tower::{Layer, Service};
 
 /// How many sessions the instance owns: few, since opening them runs under Valgrind too.
 const SESSIONS: usize = 2_000;
@@ -62,6 +64,25 @@ fn bare(request: Request<Body>) -> Setup<Inner> {
 
 fn guarded(request: Request<Body>) -> Setup<Guard> {
     Setup::of(Guard::clone, request)
+}
+
+/// With credit left, and other sessions that have an answer on its way.
+fn admitting(request: Request<Body>) -> Setup<DrainCredit<Inner>> {
+    Setup::of(
+        |_| {
+            let mut service = DrainCreditLayer::new().layer(Inner);
+            for n in 0..SESSIONS {
+                // Kept for good, and a few calls that came and went.
+                let answer =
+                    support::call(&mut service, support::on_session(&support::session_id(n)));
+                std::mem::forget(answer);
+                let answer = support::call(&mut service, hit());
+                support::drain(answer.into_body());
+            }
+            service
+        },
+        request,
+    )
 }
 
 /// Another instance owns the session.
@@ -141,6 +162,27 @@ fn guarded_with_body(setup: Setup<Guard>) -> (http::response::Parts, Rest<Guard>
 }
 
 #[library_benchmark]
+#[bench::credit_left(args = (hit()), setup = admitting)]
+#[bench::no_session(args = (support::without_session()), setup = admitting)]
+#[bench::modern(args = (support::modern()), setup = admitting)]
+fn admitted_call(
+    setup: Setup<DrainCredit<Inner>>,
+) -> (
+    Response<drain_credit::ResponseBody<Body>>,
+    Rest<DrainCredit<Inner>>,
+) {
+    answer(setup)
+}
+
+#[library_benchmark]
+#[bench::credit_left(args = (hit()), setup = admitting)]
+fn admitted_with_body(
+    setup: Setup<DrainCredit<Inner>>,
+) -> (http::response::Parts, Rest<DrainCredit<Inner>>) {
+    drained(setup)
+}
+
+#[library_benchmark]
 #[bench::malformed(args = (support::malformed()), setup = guarded)]
 #[bench::not_owned(args = (hit()), setup = elsewhere)]
 fn refused(setup: Setup<Guard>) -> (Guarded, Rest<Guard>) {
@@ -166,4 +208,9 @@ library_benchmark_group!(
     ]
 );
 
-main!(library_benchmark_groups = affinity_guard);
+library_benchmark_group!(
+    name = drain_credit_admission,
+    benchmarks = [admitted_call, admitted_with_body]
+);
+
+main!(library_benchmark_groups = [affinity_guard, drain_credit_admission]);

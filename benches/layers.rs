@@ -3,12 +3,17 @@
 mod support;
 
 use std::{
+    convert::Infallible,
     hint::black_box,
+    task::{Context, Poll},
     time::{Duration, Instant},
 };
 
+use bytes::Bytes;
 use criterion::{BatchSize, BenchmarkId, Criterion};
-use http::{Request, Response, StatusCode};
+use http::{HeaderValue, Request, Response, StatusCode, header::CONTENT_TYPE};
+use http_body::Frame;
+use http_body_util::{BodyExt, StreamBody, combinators::UnsyncBoxBody};
 use mcp_session_guard::drain_credit::DrainCreditLayer;
 use support::{Body, Guard, Inner};
 use tokio::runtime::Runtime;
@@ -133,10 +138,7 @@ where
 }
 
 /// What a noisy machine cannot hide: bare and guarded calls in turn, and the median of the difference.
-fn interleaved<S, R>(what: &str, guard: &S, mut request: impl FnMut() -> Request<Body>) -> f64
-where
-    S: Service<Request<Body>, Response = R, Error = std::convert::Infallible> + Clone,
-{
+fn interleaved(what: &str, guard: &Guard, mut request: impl FnMut() -> Request<Body>) {
     const ROUNDS: usize = 301;
     const CALLS: usize = 1000;
     let (mut bare, mut guard) = (Inner, guard.clone());
@@ -156,7 +158,6 @@ where
     added.sort_unstable_by(f64::total_cmp);
     let median = added[ROUNDS / 2];
     println!("{what} adds {median:.0} ns (median of {ROUNDS} interleaved rounds)");
-    median
 }
 
 fn main() {
@@ -209,26 +210,133 @@ fn main() {
         support::on_session(&hot)
     });
 
-    drain();
+    drain(&runtime);
 }
 
-/// Admission by what drains, with credit left: what the layer adds to the same calls, and the same with many sessions
-/// that have an answer on its way.
-fn drain() {
-    let hot = support::session_id(0);
+/// Admission by what drains, with credit left, while so many other sessions have an answer on its way. Each answer is
+/// read before the next call: a session that reads nothing would use its credit up.
+fn drain(runtime: &Runtime) {
     for sessions in [400, 10_000] {
         let layer = DrainCreditLayer::new();
         let mut service = layer.layer(Inner);
-        let unread: Vec<_> = (1..=sessions)
+        let unread: Vec<_> = (0..sessions)
             .map(|n| support::call(&mut service, support::on_session(&support::session_id(n))))
             .collect();
         assert_eq!(layer.figures().sessions, sessions);
-        let what = format!("admission, {sessions} sessions, always the same session,");
-        interleaved(&what, &service, || support::on_session(&hot));
+        let hot = support::session_id(0);
+        admission(&format!("one of {sessions} sessions"), &service, || {
+            support::on_session(&hot)
+        });
         let mut walk = Walk::over(sessions);
-        let what = format!("admission, {sessions} sessions, at random,");
-        interleaved(&what, &service, || support::on_session(&walk.next()));
+        admission(&format!("{sessions} sessions at random"), &service, || {
+            support::on_session(&walk.next())
+        });
         drop(unread);
         assert_eq!(layer.figures().sessions, 0);
+        let what = format!("{sessions} sessions that have nothing else outstanding");
+        admission(&what, &service, || support::on_session(&walk.next()));
     }
+    events(runtime);
+}
+
+/// What the layer adds from the request to the end of its answer, in turn with the bare service.
+fn admission<S, B>(what: &str, service: &S, mut request: impl FnMut() -> Request<Body>)
+where
+    S: Service<Request<Body>, Response = Response<B>, Error = Infallible> + Clone,
+    B: http_body::Body<Data = Bytes>,
+{
+    const ROUNDS: usize = 301;
+    const CALLS: usize = 500;
+    fn time<S, B>(service: &mut S, requests: Vec<Request<Body>>) -> Duration
+    where
+        S: Service<Request<Body>, Response = Response<B>, Error = Infallible>,
+        B: http_body::Body<Data = Bytes>,
+    {
+        let start = Instant::now();
+        for request in requests {
+            let answer = support::call(service, black_box(request));
+            black_box(support::drain(answer.into_body()));
+        }
+        start.elapsed()
+    }
+    let (mut bare, mut service) = (Inner, service.clone());
+    let mut added: Vec<f64> = (0..ROUNDS)
+        .map(|_| {
+            let for_bare = (0..CALLS).map(|_| request()).collect();
+            let for_service = (0..CALLS).map(|_| request()).collect();
+            let without = time(&mut bare, for_bare);
+            let with = time(&mut service, for_service);
+            (with.as_nanos() as f64 - without.as_nanos() as f64) / CALLS as f64
+        })
+        .collect();
+    added.sort_unstable_by(f64::total_cmp);
+    println!(
+        "admission, {what}, to the end of the answer: adds {:.0} ns (median of {ROUNDS} rounds, least {:.0})",
+        added[ROUNDS / 2],
+        added[0]
+    );
+}
+
+const EVENTS: usize = 20_000;
+
+/// Answers with a stream of so many events, each ready at once.
+#[derive(Clone)]
+struct Talker(Bytes);
+
+impl<B> Service<Request<B>> for Talker {
+    type Response = Response<UnsyncBoxBody<Bytes, Infallible>>;
+    type Error = Infallible;
+    type Future = std::future::Ready<Result<Self::Response, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: Request<B>) -> Self::Future {
+        let event = self.0.clone();
+        let frames = (0..EVENTS).map(move |_| Ok::<_, Infallible>(Frame::data(event.clone())));
+        let body = StreamBody::new(futures_util::stream::iter(frames));
+        let mut response = Response::new(UnsyncBoxBody::new(body));
+        let kind = HeaderValue::from_static("text/event-stream");
+        response.headers_mut().insert(CONTENT_TYPE, kind);
+        std::future::ready(Ok(response))
+    }
+}
+
+/// What accounting for an event of a stream costs, beside reading the same body directly.
+fn events(runtime: &Runtime) {
+    const ROUNDS: usize = 31;
+    let event = Bytes::from(format!(
+        "id: 1\ndata: {{\"jsonrpc\":\"2.0\",\"method\":\"n\",\"params\":{{\"data\":\"{}\"}}}}\n\n",
+        "x".repeat(140)
+    ));
+    let inner = Talker(event);
+    let layer = DrainCreditLayer::new();
+    let mut added: Vec<f64> = (0..ROUNDS)
+        .map(|_| {
+            let bare = runtime.block_on(read(inner.clone()));
+            let accounted = runtime.block_on(read(layer.layer(inner.clone())));
+            (accounted.as_nanos() as f64 - bare.as_nanos() as f64) / EVENTS as f64
+        })
+        .collect();
+    added.sort_unstable_by(f64::total_cmp);
+    println!(
+        "an event through the layer's own queue adds {:.0} ns (median of {ROUNDS} rounds)",
+        added[ROUNDS / 2]
+    );
+}
+
+async fn read<S, B>(mut service: S) -> Duration
+where
+    S: Service<Request<Body>, Response = Response<B>, Error = Infallible>,
+    B: http_body::Body<Data = Bytes> + Unpin,
+{
+    let start = Instant::now();
+    let request = support::on_session("session");
+    let response = service.call(request).await;
+    let mut body = response.unwrap_or_else(|never| match never {}).into_body();
+    while let Some(frame) = body.frame().await {
+        black_box(frame.is_ok());
+    }
+    start.elapsed()
 }

@@ -132,10 +132,12 @@ async fn main() -> Result<(), Box<dyn Error>> {
     // Counting words depends on nothing but the request, so it may be served whatever became of the session.
     let guarded = AffinityGuardLayer::new(instance.clone())
         .stateless_for(SelfContained::new().tool("word_count"))
-        .layer(drain.layer(
-            ResumeGuardLayer::new(instance.clone(), store)
-                .layer(Switch::new(mcp(config), mcp(stateless))),
-        ));
+        .layer(
+            drain.layer(
+                ResumeGuardLayer::new(instance.clone(), store)
+                    .layer(Switch::new(mcp(config), mcp(stateless))),
+            ),
+        );
 
     let router = Router::new().route_service("/mcp", guarded);
     // They set TCP_NODELAY too: rmcp answers in two small writes, and the second would be held back for 40 ms.

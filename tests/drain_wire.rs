@@ -119,7 +119,7 @@ impl<B: Send + 'static> Service<Request<B>> for Inner {
 /// Serves HTTP/1 and HTTP/2 with the layer's socket options.
 async fn serve(layer: &DrainCreditLayer, inner: &Inner, send_buffer: usize) -> SocketAddr {
     let service = layer.layer(inner.clone());
-    let options = layer.socket_options().with_send_buffer(send_buffer, layer);
+    let options = layer.socket_options().with_send_buffer(send_buffer);
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {

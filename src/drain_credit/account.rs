@@ -155,6 +155,8 @@ pub(super) struct Account {
     /// Counts progress on any flow.
     moves: u64,
     flows: Vec<Flow>,
+    /// Flows that are closed, to be used again.
+    free: Vec<u32>,
     open: u32,
 }
 
@@ -216,11 +218,17 @@ pub(super) struct Check {
 impl Account {
     /// As new, with a few flows' worth of memory kept.
     pub(super) fn reset(&mut self) {
-        let mut flows = std::mem::take(&mut self.flows);
+        let (mut flows, mut free) = (
+            std::mem::take(&mut self.flows),
+            std::mem::take(&mut self.free),
+        );
         flows.clear();
         flows.shrink_to(8);
+        free.clear();
+        free.shrink_to(8);
         *self = Self {
             flows,
+            free,
             ..Self::default()
         };
     }
@@ -301,21 +309,17 @@ impl Account {
             ..Flow::default()
         };
         self.open += 1;
-        let free = self
-            .flows
-            .iter()
-            .position(|flow| flow.state == State::Closed);
-        let index = match free {
+        let index = match self.free.pop() {
             Some(index) => {
-                self.flows[index] = flow;
+                self.flows[index as usize] = flow;
                 index
             }
             None => {
                 self.flows.push(flow);
-                self.flows.len() - 1
+                (self.flows.len() - 1) as u32
             }
         };
-        FlowId(index as u32)
+        FlowId(index)
     }
 
     fn flow(&mut self, id: FlowId) -> Option<&mut Flow> {
@@ -367,12 +371,14 @@ impl Account {
         } else if let (None, Some(since)) = (flow.stall, now) {
             flow.stall = Some(Stall { since, moves });
         }
+        // Its client has taken all there is, so it may go on whatever the others do.
+        let served = flow.starved && flow.reading.messages == 0 && flow.unproven == 0;
         let given_back = step.answered.min(flow.owes);
         flow.owes -= given_back;
         let after = (flow.reading, flow.unproven, flow.counted_answers());
         self.count(before, after);
         self.release(given_back);
-        !had_room && self.has_room(terms)
+        served || (!had_room && self.has_room(terms))
     }
 
     fn count(&mut self, before: (Reading, u32, u32), after: (Reading, u32, u32)) {
@@ -396,7 +402,10 @@ impl Account {
                 ..Flow::default()
             },
         );
-        self.open -= u32::from(was.state != State::Closed && state == State::Closed);
+        if was.state != State::Closed && state == State::Closed {
+            self.open -= 1;
+            self.free.push(id.0);
+        }
         self.count(before, (Reading::default(), 0, 0));
         self.release(owes);
     }

@@ -36,6 +36,8 @@ pub(super) struct Accounts {
     pub(super) terms: Terms,
     origin: Instant,
     pub(super) watch: Watch,
+    /// When the next flow is due, as far as is known.
+    pub(super) next: AtomicU64,
     pub(super) counters: Counters,
     pub(super) hook: Option<Arc<StalledHook>>,
 }
@@ -85,6 +87,7 @@ impl Accounts {
             terms,
             origin: Instant::now(),
             watch: Watch::default(),
+            next: AtomicU64::new(u64::MAX),
             counters: Counters::default(),
             hook,
         }

@@ -43,26 +43,21 @@ impl DrainCreditLayer {
     /// Options for accepted sockets that go by this layer's liveness rule.
     #[cfg_attr(docsrs, doc(cfg(feature = "sockets")))]
     pub fn socket_options(&self) -> SocketOptions {
-        let options = SocketOptions {
+        SocketOptions {
             send_buffer: 64 * 1024,
             not_sent: 16 * 1024,
-            user_timeout: Duration::ZERO,
-        };
-        options.sized(|bytes| self.liveness_allowance(bytes))
+            // Not what this kernel buffers alone: a window stays closed until the other side has read its own buffer.
+            user_timeout: self.liveness_allowance(u64::MAX),
+        }
     }
 }
 
 impl SocketOptions {
-    /// The kernel keeps twice what it is told, for what it keeps beside the data.
-    fn sized(mut self, allowance: impl Fn(u64) -> Duration) -> Self {
-        self.user_timeout = allowance(2 * self.send_buffer as u64);
-        self
-    }
-
-    /// How many bytes the kernel buffers for one connection (`SO_SNDBUF`). Default 64 KiB.
-    pub fn with_send_buffer(mut self, bytes: usize, layer: &DrainCreditLayer) -> Self {
+    /// How many bytes the kernel buffers for one connection (`SO_SNDBUF`). Default 64 KiB. Linux keeps twice as much, for
+    /// what it keeps beside the data.
+    pub fn with_send_buffer(mut self, bytes: usize) -> Self {
         self.send_buffer = bytes;
-        self.sized(|bytes| layer.liveness_allowance(bytes))
+        self
     }
 
     /// How many bytes may wait unsent before the socket counts as blocked (`TCP_NOTSENT_LOWAT`). Default 16 KiB.
@@ -72,7 +67,9 @@ impl SocketOptions {
     }
 
     /// How long sent data may stay unacknowledged, and a closed window closed, before the connection is reset
-    /// (`TCP_USER_TIMEOUT`): the layer's liveness time-out, and as long as the slowest client needs for a full buffer.
+    /// (`TCP_USER_TIMEOUT`): as long as the layer would wait for a client whose wire is full, so that no slow one is cut
+    /// before. With [`with_wire_buffer`](DrainCreditLayer::with_wire_buffer) at its default that is more than an hour; say
+    /// there what the wire can hold once it is bounded.
     #[must_use]
     pub fn user_timeout(&self) -> Duration {
         self.user_timeout
@@ -107,9 +104,9 @@ mod tests {
     fn options_go_by_the_liveness_rule() {
         let layer = DrainCreditLayer::new().with_liveness(Duration::from_secs(60), 1000);
         let options = layer.socket_options();
-        assert_eq!(options.user_timeout().as_secs(), 60 + 131);
-        let small = options.with_send_buffer(8 * 1024, &layer);
-        assert_eq!(small.user_timeout().as_secs(), 60 + 16);
+        assert_eq!(options.user_timeout().as_secs(), 60 + 4194);
+        let bounded = layer.with_wire_buffer(500_000).socket_options();
+        assert_eq!(bounded.user_timeout().as_secs(), 60 + 500);
     }
 
     #[cfg(any(target_os = "linux", target_os = "android"))]

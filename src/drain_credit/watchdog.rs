@@ -88,31 +88,27 @@ impl Drop for Present {
 impl Present {
     async fn run(self, bell: Arc<Notify>) {
         loop {
+            // First, since nothing can be overdue that has just begun: so it wakes no more often than it looks, however
+            // often answers come and go.
+            let Some(wait) = self.0.upgrade().map(|accounts| accounts.patience()) else {
+                return;
+            };
+            sleep(wait).await;
             let Some(accounts) = self.0.upgrade() else {
                 return;
             };
-            let mut swept = accounts.sweep();
-            if swept.quiet {
+            if accounts.sweep() {
                 accounts.watch.state.store(ASLEEP, Ordering::Release);
                 // What came between the look and this found nobody asleep.
-                swept = accounts.sweep();
-                if !swept.quiet {
+                if accounts.sweep() {
+                    drop(accounts);
+                    bell.notified().await;
+                } else {
                     accounts.watch.state.store(AWAKE, Ordering::Release);
                 }
             }
-            let wait = accounts.patience(&swept);
-            drop(accounts);
-            match wait {
-                Some(wait) => sleep(wait).await,
-                None => bell.notified().await,
-            }
         }
     }
-}
-
-struct Swept {
-    quiet: bool,
-    next: Option<Timestamp>,
 }
 
 /// What is done once no lock is held.
@@ -126,21 +122,18 @@ struct Actions {
 }
 
 impl Accounts {
-    fn patience(&self, swept: &Swept) -> Option<Duration> {
-        if swept.quiet {
-            return None;
-        }
-        let timeout = self.terms.liveness.timeout;
-        let longest = (timeout / 4).min(LONGEST);
-        let next = swept.next.map_or(longest, |next| self.until(next));
-        Some(next.min(longest).max(SHORTEST))
+    /// Until the next look.
+    fn patience(&self) -> Duration {
+        let longest = (self.terms.liveness.timeout / 4).min(LONGEST);
+        let next = self.next.load(Ordering::Relaxed);
+        let next = self.until(Timestamp::from_nanos(next));
+        next.min(longest).max(SHORTEST)
     }
 
-    fn sweep(self: &Arc<Self>) -> Swept {
-        let mut swept = Swept {
-            quiet: true,
-            next: None,
-        };
+    /// Looks into each account, and does what is to be done. Whether there was nothing to look for.
+    fn sweep(self: &Arc<Self>) -> bool {
+        let mut quiet = true;
+        let mut next = None;
         let mut actions = Actions::default();
         let now = self.now();
         for mut shard in self.shards() {
@@ -149,12 +142,12 @@ impl Accounts {
                 .iter_mut()
                 .filter(|slot| !slot.account.is_quiet())
             {
-                swept.quiet = false;
+                quiet = false;
                 let mut overdue = Vec::new();
                 let check = slot
                     .account
                     .check(&self.terms, now, |flow| overdue.push(flow));
-                swept.next = [swept.next, check.next].into_iter().flatten().min();
+                next = [next, check.next].into_iter().flatten().min();
                 if self.terms.proven {
                     actions.ask.collect(slot, now);
                 }
@@ -187,7 +180,9 @@ impl Accounts {
             }
         }
         self.act(actions);
-        swept
+        let next = next.map_or(u64::MAX, Timestamp::as_nanos);
+        self.next.store(next, Ordering::Relaxed);
+        quiet
     }
 
     fn act(self: &Arc<Self>, actions: Actions) {

@@ -62,6 +62,8 @@ pub(crate) struct Window {
     bounds: Bounds,
     chunks: VecDeque<Chunk>,
     held: usize,
+    /// Answers in what is held.
+    answers: usize,
     head: Seq,
     /// Whether the log was opened, and so whether events carry ids; `None` until that is known.
     numbered: Option<bool>,
@@ -133,6 +135,7 @@ impl Window {
             bounds,
             chunks: VecDeque::new(),
             held: 0,
+            answers: 0,
             head: Seq::START,
             numbered: None,
             attached: None,
@@ -239,6 +242,7 @@ impl Window {
     fn clear(&mut self) {
         self.chunks.clear();
         self.held = 0;
+        self.answers = 0;
     }
 
     fn attached(&mut self, generation: u64) -> Option<&mut Attached> {
@@ -267,6 +271,7 @@ impl Window {
         attached.lag += chunk.bytes.len();
         if follows && fits && chunk.end() > attached.next {
             self.held += chunk.bytes.len();
+            self.answers += chunk.answers.len();
             self.chunks.push_back(chunk);
         }
         Ok(Wake(self.reader.take(), None))
@@ -306,6 +311,7 @@ impl Window {
         };
         if let Some(chunk) = self.chunks.pop_front() {
             self.held -= chunk.bytes.len();
+            self.answers -= chunk.answers.len();
             attached.lag = attached.lag.saturating_sub(chunk.bytes.len());
             let chunk = chunk.from(attached.next);
             attached.next = chunk.end();
@@ -395,11 +401,7 @@ impl Window {
         });
         let now = Progress {
             messages,
-            answers: self
-                .chunks
-                .iter()
-                .map(|chunk| chunk.answers.len() as u64)
-                .sum(),
+            answers: self.answers as u64,
             bytes: client.map_or(0, |attached| (attached.lag + attached.in_hand) as u64),
             held: client.is_some_and(|attached| attached.held),
             client: client.map_or(0, |attached| attached.generation),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use http::Method;
-use mcp_session_guard::rejection::RefusalStyle;
+use mcp_session_guard::{drain_credit::DrainCreditLayer, rejection::RefusalStyle};
 
 use super::{
     Rig, SESSION, WINDOW, call, event, note, over_http2, ping, raw, result, settle,
@@ -124,7 +124,7 @@ async fn a_refusal_in_band_is_an_answer() {
 
 #[tokio::test(start_paused = true)]
 async fn a_session_that_still_drains_may_be_told_on_a_stream() {
-    let rig = Rig::with(DrainCreditErrorFrames::apply);
+    let rig = Rig::with(DrainCreditLayer::with_error_frames);
     let mut calls = Vec::new();
     for number in 0..8 {
         calls.push(rig.call(&number.to_string()).await);
@@ -143,16 +143,6 @@ async fn a_session_that_still_drains_may_be_told_on_a_stream() {
     drop(calls);
     let (_tap, _client) = rig.stuck(4).await;
     assert_eq!(rig.ping("9").await.status, 429);
-}
-
-struct DrainCreditErrorFrames;
-
-impl DrainCreditErrorFrames {
-    fn apply(
-        layer: mcp_session_guard::drain_credit::DrainCreditLayer,
-    ) -> mcp_session_guard::drain_credit::DrainCreditLayer {
-        layer.with_error_frames()
-    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -159,18 +159,27 @@ async fn what_a_client_has_not_taken_counts_whether_it_is_in_memory_or_in_the_lo
 async fn at_the_high_water_mark_the_inner_stream_is_no_longer_pulled() {
     let stage = Stage::set();
     let pod = Pod::start(&stage).await;
+    let (other, mut reads) = pod.call("1").await;
+    reads.read().await.unwrap();
     let (tap, mut reader) = pod.listen().await;
     for number in 0..50 {
         tap.event("1", &note(&number.to_string()));
         settle().await;
     }
-    assert_eq!(pod.outstanding(), (0, 8));
+    assert_eq!(pod.outstanding(), (1, 8));
     assert_eq!(pod.layer.figures().peak_messages, 8);
+    // Another stream of the session, whose client reads, goes on.
+    for number in 0..5 {
+        other.event("1", &note(&number.to_string()));
+        let text = reads.read().await.unwrap();
+        assert!(text.contains(&format!("\"{number}\"")), "{text}");
+    }
+    drop(reads);
     let mut text = String::new();
     while !text.contains("\"49\"") {
         text += &reader.read().await.unwrap();
     }
-    assert_eq!(pod.outstanding(), (0, 0));
+    assert_eq!(pod.outstanding(), (1, 0));
 }
 
 #[tokio::test(start_paused = true)]

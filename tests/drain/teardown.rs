@@ -79,7 +79,7 @@ async fn a_session_that_is_read_elsewhere_or_shares_its_connection_lives() {
 async fn a_client_that_comes_back_to_life_is_told_what_it_is_owed() {
     let rig = Rig::new();
     // Close to its credit, so that the request is known.
-    let (_other, mut others) = rig.listen().await;
+    let _listens = rig.listen().await;
     let mut silent = Vec::new();
     for number in 10..13 {
         silent.push(rig.call(&number.to_string()).await);
@@ -96,7 +96,6 @@ async fn a_client_that_comes_back_to_life_is_told_what_it_is_owed() {
     assert_eq!(error["error"]["data"]["reason"], "outcome_unknown");
     assert!(client.is_end_stream());
     drop(silent);
-    let _ = tokio::time::timeout(Duration::from_millis(1), others.read());
 }
 
 #[tokio::test(start_paused = true)]

@@ -7,6 +7,7 @@ mod support;
 
 mod client;
 mod composition;
+mod drain;
 #[cfg(feature = "forward")]
 mod forward;
 mod notebook;

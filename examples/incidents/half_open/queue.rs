@@ -16,7 +16,7 @@ use serde_json::Value;
 use tokio::sync::{Notify, mpsc, oneshot};
 
 /// Where its flow control lies.
-const LIMIT: usize = 96 << 20;
+const LIMIT: usize = 90 << 20;
 
 /// One session.
 #[derive(Debug)]

@@ -281,11 +281,11 @@ fn a_producer_that_starved_is_told_when_there_is_room() {
     account.take_step(slow, undrained(32, 320), 0);
     account.take_step(other, undrained(1, 1), 0);
     assert!(!account.may_pull(slow, &TERMS) && !account.may_pull(other, &TERMS));
-    assert!(!account.step(other, &taken(0, 0, 1, 1), &TERMS, Some(at(1))));
-    assert!(
-        account.may_pull(other, &TERMS),
-        "its client has taken all there is"
-    );
+    // A client that has taken all there is gets more, whatever another one does.
+    assert!(account.step(other, &taken(0, 0, 1, 1), &TERMS, Some(at(1))));
+    assert_eq!(account.starved().collect::<Vec<_>>(), [slow, other]);
+    assert!(account.may_pull(other, &TERMS) && !account.may_pull(slow, &TERMS));
+    assert!(!account.step(other, &undrained(0, 0), &TERMS, Some(at(1))));
     assert!(account.step(slow, &taken(31, 310, 1, 10), &TERMS, Some(at(1))));
     assert_eq!(account.starved().collect::<Vec<_>>(), [slow]);
     assert_eq!(account.starved().count(), 0);
@@ -393,7 +393,7 @@ proptest! {
                     let answered = if known.reading.messages == 0 { known.reading.answers } else { 0 };
                     known.reading.answers -= answered;
                     known.owes -= answered;
-                    let step = Step { reading: known.reading, taken, handed: u64::from(taken) * 10, answered };
+                    let step = Step { reading: known.reading, taken, handed: u64::from(taken) * 10, answered, left: false };
                     account.step(known.id, &step, &terms, now);
                 },
                 Op::Comment { flow } => if let Some(known) = flows.get(flow) {
@@ -405,10 +405,10 @@ proptest! {
                     account.probe(known.id, at(clock));
                 },
                 Op::Prove { flow } => if let Some(known) = flows.get(flow) { account.prove(known.id, &terms); },
-                Op::Close { flow } => if flow < flows.len() {
+                Op::Close { flow } if flow < flows.len() => {
                     let known = flows.remove(flow);
                     account.close(known.id, &terms);
-                },
+                }
                 Op::Check { seconds } => {
                     clock += seconds;
                     let mut overdue = Vec::new();
