@@ -3,143 +3,15 @@
 //! Each stream of a session is a *flow*. What is deliverable on it and not yet taken is *undrained*; an admitted request
 //! *reserves* one message until its answer has drained, and the answer takes that place and no second one.
 
-use std::time::Duration;
+mod flow;
+mod verdict;
 
+use self::flow::{Flow, Probe, Stall, State, Wire};
+pub(super) use self::{
+    flow::{FlowId, Reading, Step},
+    verdict::{Drain, Level, Liveness, Refusal, Terms, Verdict, Wants, decide},
+};
 use crate::clock::Timestamp;
-
-/// How much a session may have outstanding, and how long it may stand still.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Terms {
-    /// Credit in messages, at least one.
-    pub(super) messages: u32,
-    /// Credit in bytes.
-    pub(super) bytes: u64,
-    /// The high-water mark, as a multiple of both.
-    pub(super) high_water: u32,
-    /// How long a flow may stand still before it counts as stuck.
-    pub(super) drain_window: Duration,
-    pub(super) liveness: Liveness,
-    /// Whether what was taken counts until the client has proven that it arrived.
-    pub(super) proven: bool,
-}
-
-/// How long a flow may stand still before it is torn down.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Liveness {
-    pub(super) timeout: Duration,
-    /// The slowest rate that is tolerated, in bytes a second, at least one.
-    pub(super) slowest: u64,
-    /// What kernels and proxies between here and the client may hold, in bytes.
-    pub(super) wire: u64,
-}
-
-impl Liveness {
-    /// The time-out, and as long as the slowest client takes for what it was handed before.
-    pub(super) fn allowance(&self, backlog: u64) -> Duration {
-        let nanos = u128::from(backlog) * 1_000_000_000 / u128::from(self.slowest.max(1));
-        let reading = Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX));
-        self.timeout.saturating_add(reading)
-    }
-}
-
-/// What is known of a request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Wants {
-    /// Its body has not been read.
-    Unread,
-    /// It holds a request that expects an answer on its session.
-    Answer,
-    /// It expects none, or must not be refused.
-    Nothing,
-}
-
-/// How far a session is from its credit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Level {
-    /// So far that it does not matter what exactly a request carries.
-    Far,
-    /// Within a quarter of it.
-    Near,
-    AtCredit,
-    AtHighWater,
-}
-
-/// Whether what is undrained moves.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Drain {
-    Moves,
-    /// Some flow has something undrained and stands still.
-    Stuck,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Verdict {
-    Admit,
-    /// Read the body, then ask again.
-    Read,
-    Refuse(Refusal),
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Refusal {
-    /// At credit, and a stream stands still.
-    HalfOpen,
-    /// It drains, but too much is outstanding already.
-    HighWater,
-}
-
-/// The table. `asked` is whether the client has yet to answer a probe: its answer may be in any body.
-pub(super) fn decide(wants: Wants, level: Level, drain: Drain, asked: bool) -> Verdict {
-    match (wants, level, drain) {
-        (Wants::Unread, _, _) if asked => Verdict::Read,
-        (Wants::Nothing, _, _) | (_, Level::Far, _) => Verdict::Admit,
-        (Wants::Unread, _, _) => Verdict::Read,
-        (Wants::Answer, Level::Near, _) => Verdict::Admit,
-        (Wants::Answer, Level::AtCredit, Drain::Moves) => Verdict::Admit,
-        (Wants::Answer, _, Drain::Stuck) => Verdict::Refuse(Refusal::HalfOpen),
-        (Wants::Answer, Level::AtHighWater, Drain::Moves) => Verdict::Refuse(Refusal::HighWater),
-    }
-}
-
-/// What a flow has undrained.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Reading {
-    pub(super) messages: u32,
-    /// How many of them answer a request that has a place reserved on this flow.
-    pub(super) answers: u32,
-    pub(super) bytes: u64,
-    /// The client asks for more, and it is not the client that is slow.
-    pub(super) held: bool,
-}
-
-/// What has happened on a flow.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Step {
-    /// What it has undrained now.
-    pub(super) reading: Reading,
-    /// How many messages the client took.
-    pub(super) taken: u32,
-    /// How many bytes of messages the client took: all or a part of some.
-    pub(super) handed: u64,
-    /// How many places are given back.
-    pub(super) answered: u32,
-    /// Whoever was there has left: of what it took nothing can be proven any more.
-    pub(super) left: bool,
-}
-
-/// Which flow of an account.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct FlowId(u32);
-
-impl FlowId {
-    pub(super) fn of(index: usize) -> Self {
-        Self(index as u32)
-    }
-
-    pub(super) fn index(self) -> usize {
-        self.0 as usize
-    }
-}
 
 /// One session's account.
 #[derive(Debug, Default)]
@@ -158,52 +30,6 @@ pub(super) struct Account {
     /// Flows that are closed, to be used again.
     free: Vec<u32>,
     open: u32,
-}
-
-#[derive(Debug, Clone, Copy, Default)]
-struct Flow {
-    state: State,
-    shared: bool,
-    /// Its producer waits for the session to come below the high-water mark.
-    starved: bool,
-    owes: u32,
-    reading: Reading,
-    /// Since when it stands still; `None` while nobody has looked at the clock.
-    stall: Option<Stall>,
-    wire: Wire,
-    unproven: u32,
-    probe: Option<Probe>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-enum State {
-    /// Free to be used again.
-    #[default]
-    Closed,
-    Open,
-    /// Given up; its owner does not know yet.
-    Torn,
-}
-
-#[derive(Debug, Clone, Copy)]
-struct Stall {
-    since: Timestamp,
-    /// The account's moves at that time.
-    moves: u64,
-}
-
-/// What may be on its way to the client, if it reads as slowly as is tolerated.
-#[derive(Debug, Clone, Copy, Default)]
-struct Wire {
-    bytes: u64,
-    at: Timestamp,
-}
-
-#[derive(Debug, Clone, Copy)]
-struct Probe {
-    sent: Timestamp,
-    covers: u32,
-    moves: u64,
 }
 
 /// What a look at an account found.
@@ -522,59 +348,6 @@ impl Account {
             self.unproven -= proven;
         }
         !had_room && self.has_room(terms)
-    }
-}
-
-impl Flow {
-    fn counted_answers(&self) -> u32 {
-        self.reading.answers.min(self.owes)
-    }
-
-    fn may_stall(&self) -> bool {
-        self.state == State::Open && self.reading.messages > 0 && !self.reading.held
-    }
-
-    /// Since when nothing has moved that should have; begins to count if nobody has yet.
-    fn stalled(&mut self, now: Timestamp, moves: u64) -> Option<Stall> {
-        let undrained = self
-            .may_stall()
-            .then(|| *self.stall.get_or_insert(Stall { since: now, moves }));
-        let unanswered = self.probe.map(|probe| Stall {
-            since: probe.sent,
-            moves: probe.moves,
-        });
-        match (undrained, unanswered) {
-            (Some(a), Some(b)) => Some(if a.since <= b.since { a } else { b }),
-            (one, other) => one.or(other),
-        }
-    }
-
-    fn stands_still(&mut self, now: Timestamp, moves: u64, window: Duration) -> bool {
-        self.stalled(now, moves)
-            .is_some_and(|stall| now.since(stall.since) >= window)
-    }
-
-    /// When it will have stood still for too long, and the account's moves when it began to.
-    fn due(&mut self, now: Timestamp, moves: u64, liveness: &Liveness) -> Option<(Timestamp, u64)> {
-        let stall = self.stalled(now, moves)?;
-        let backlog = self.wire.left(stall.since, liveness);
-        Some((stall.since.after(liveness.allowance(backlog)), stall.moves))
-    }
-}
-
-impl Wire {
-    fn left(&self, now: Timestamp, liveness: &Liveness) -> u64 {
-        let read = now.since(self.at).as_nanos() * u128::from(liveness.slowest) / 1_000_000_000;
-        self.bytes
-            .saturating_sub(u64::try_from(read).unwrap_or(u64::MAX))
-    }
-
-    fn put(&mut self, bytes: u64, liveness: &Liveness, now: Option<Timestamp>) {
-        if let Some(now) = now {
-            self.bytes = self.left(now, liveness);
-            self.at = now;
-        }
-        self.bytes = self.bytes.saturating_add(bytes).min(liveness.wire);
     }
 }
 

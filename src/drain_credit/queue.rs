@@ -1,27 +1,25 @@
 //! What stands between an inner stream and a client where no outbox does: a bounded queue that passes bytes on as they
 //! came.
 
+mod state;
+
 use std::{
-    collections::VecDeque,
     sync::Arc,
-    task::{Context, Poll, Waker},
+    task::{Context, Poll},
 };
 
-use bytes::{Bytes, BytesMut};
-use http::HeaderMap;
+use bytes::Bytes;
 use http_body::Frame;
 
+pub(super) use self::state::{End, Piece};
+use self::state::{State, Wake};
+
 use super::{
-    account::{Reading, Step},
-    body::{BoxError, TornDown},
+    body::BoxError,
     sync::{Mutex, MutexGuard, PoisonError},
     ticket::Ticket,
 };
-use crate::{
-    mcp::{RequestId, sse},
-    outbox::{Lever, Relief},
-    rejection::{Reason, Rejection},
-};
+use crate::{mcp::RequestId, outbox::Lever};
 
 /// The size of a frame: what is larger is handed over in parts, so that progress can be seen.
 pub(super) const MAX_FRAME: usize = 16 * 1024;
@@ -30,82 +28,13 @@ const MAX_UNCOUNTED: u64 = 64 * 1024;
 /// Questions of the guard's own that wait for their turn.
 const MAX_QUESTIONS: usize = 64;
 
-/// A piece of the inner stream.
-#[derive(Debug, Default)]
-pub(super) struct Piece {
-    pub(super) bytes: Bytes,
-    /// Messages that end in it.
-    pub(super) messages: u32,
-    /// Answers among them, by the hash of their ids.
-    pub(super) answers: Vec<u64>,
-    /// Whether it is a part of any message.
-    pub(super) counts: bool,
-    /// Whether it ends between two events.
-    pub(super) whole: bool,
-}
-
-/// How the inner stream ended.
-#[derive(Debug)]
-pub(super) enum End {
-    Done(Option<HeaderMap>),
-    Failed(BoxError),
-}
-
 pub(super) struct Queue {
     state: Mutex<State>,
-}
-
-#[derive(Default)]
-struct State {
-    pieces: VecDeque<Piece>,
-    /// Bytes in all pieces, and in those that count.
-    held: usize,
-    reading: Reading,
-    counted: u64,
-    /// A comment, passed on when nothing else is to be said.
-    aside: Option<Bytes>,
-    questions: VecDeque<Bytes>,
-    end: Option<End>,
-    /// Requests that are owed an answer, where they are known.
-    owed: Vec<(u64, RequestId)>,
-    /// Whether more are owed than are known.
-    owes_unknown: bool,
-    /// Whether the client has a part of an event.
-    broken: bool,
-    ticket: Option<Ticket>,
-    torn: bool,
-    gone: bool,
-    reader: Option<Waker>,
-    producer: Option<Waker>,
-    /// Whether the producer waits for room in this very queue.
-    starved: bool,
 }
 
 /// Why the producer has nothing more to do.
 #[derive(Debug)]
 pub(super) struct Over;
-
-/// What a change leaves to be done once the lock is released.
-#[derive(Default)]
-struct Wake {
-    reader: Option<Waker>,
-    producer: Option<Waker>,
-    relief: Relief,
-    /// Let go of under no lock.
-    ticket: Option<Ticket>,
-    pieces: VecDeque<Piece>,
-}
-
-impl Wake {
-    fn run(self) {
-        [self.reader, self.producer]
-            .into_iter()
-            .flatten()
-            .for_each(Waker::wake);
-        self.relief.wake();
-        drop((self.ticket, self.pieces));
-    }
-}
 
 impl Queue {
     /// With the requests that the stream owes answers to; `None` where they are not known.
@@ -327,78 +256,6 @@ impl Queue {
             false => matches!(state.end, Some(End::Done(None))),
         };
         ended && state.pieces.is_empty() && state.questions.is_empty()
-    }
-}
-
-impl State {
-    fn report(&self, taken: u32, handed: u64, arrived: &[u64]) -> Relief {
-        let Some(ticket) = &self.ticket else {
-            return Relief::default();
-        };
-        let mut reading = self.reading;
-        reading.bytes = self.counted;
-        // A part of an event is something to take, too.
-        reading.messages = reading.messages.max(u32::from(self.counted > 0));
-        let step = Step {
-            reading,
-            taken,
-            handed,
-            answered: arrived.len() as u32,
-            left: false,
-        };
-        ticket.step(&step, arrived)
-    }
-
-    fn take(&mut self, piece: Piece) -> (Bytes, Relief) {
-        self.held -= piece.bytes.len();
-        let handed = if piece.counts {
-            piece.bytes.len() as u64
-        } else {
-            0
-        };
-        self.counted -= handed;
-        self.reading.messages -= piece.messages;
-        self.reading.answers -= piece.answers.len() as u32;
-        self.broken = !piece.whole;
-        self.owed.retain(|(id, _)| !piece.answers.contains(id));
-        if self.owes_unknown && !piece.answers.is_empty() {
-            // One request was made, or the answers of a batch come one by one; either way this is what can be known.
-            self.owes_unknown = false;
-        }
-        let relief = self.report(piece.messages, handed, &piece.answers);
-        (piece.bytes, relief)
-    }
-
-    /// What a client hears that comes back to life after its stream was given up.
-    fn last_words(&mut self) -> Option<Result<Frame<Bytes>, BoxError>> {
-        let owed = std::mem::take(&mut self.owed);
-        if self.broken || std::mem::take(&mut self.owes_unknown) {
-            self.broken = false;
-            return Some(Err(TornDown.into()));
-        }
-        if owed.is_empty() {
-            return None;
-        }
-        let rejection = Rejection::new(Reason::OutcomeUnknown, TornDown::DETAIL);
-        let mut out = BytesMut::new();
-        for (_, id) in owed {
-            sse::encode(&mut out, b"", &rejection.message(Some(&id)));
-        }
-        Some(Ok(Frame::data(out.freeze())))
-    }
-
-    fn let_go(&mut self) -> Wake {
-        self.held = 0;
-        self.counted = 0;
-        self.reading = Reading::default();
-        self.aside = None;
-        self.questions.clear();
-        Wake {
-            producer: self.producer.take(),
-            ticket: self.ticket.take(),
-            pieces: std::mem::take(&mut self.pieces),
-            ..Wake::default()
-        }
     }
 }
 
