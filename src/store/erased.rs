@@ -5,8 +5,9 @@ use std::{fmt, sync::Arc};
 use futures_util::{FutureExt, future::BoxFuture};
 
 use super::{
-    Append, Bury, Claim, ClaimReply, Ending, EventStore, Heartbeat, Lookup, Page, Registered, Seq,
-    SessionDirectory, Snapshot, StoreError, StreamHeader, StreamKey, TakeOver, Terminated,
+    Append, Begun, Bury, Claim, ClaimReply, Ending, EventStore, Heartbeat, Held, KeyClaim, Lookup,
+    Outcome, Page, Registered, RequestLedger, Seq, SessionDirectory, Snapshot, StoreError,
+    StreamHeader, StreamKey, TakeOver, Terminated,
 };
 use crate::session::{Fence, InstanceId, SessionId, SessionTerms};
 
@@ -96,5 +97,24 @@ erase! {
         fn end(key: by_ref StreamKey, last: by_value Seq, ending: by_value Ending) -> ();
         fn read_after(key: by_ref StreamKey, after: by_value Seq, page: by_value Page) -> Option<Snapshot>;
         fn seal(session: by_ref SessionId, below: by_value Fence) -> ();
+    }
+}
+
+erase! {
+    /// A [`RequestLedger`] picked at run time. Clones share the back end.
+    ///
+    /// Costs one boxed future a call: two for each keyed request that runs.
+    ///
+    /// ```
+    /// use mcp_session_guard::store::{MemoryStore, SharedLedger};
+    ///
+    /// let ledger = SharedLedger::new(MemoryStore::new());
+    /// let same = ledger.clone();
+    /// ```
+    SharedLedger(DynLedger) is RequestLedger {
+        fn begin(claim: by_ref KeyClaim) -> Begun;
+        fn renew(claim: by_ref KeyClaim) -> Held;
+        fn complete(claim: by_ref KeyClaim, outcome: by_ref Outcome) -> Held;
+        fn release(claim: by_ref KeyClaim) -> ();
     }
 }

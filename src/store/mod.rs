@@ -10,15 +10,20 @@ mod directory;
 mod erased;
 mod error;
 mod events;
+mod ledger;
 mod memory;
 
 pub use directory::{
     Bury, Claim, ClaimReply, Claimed, ClaimedSession, Heartbeat, Lookup, Registered,
     SessionDirectory, Standing, TakeOver, Terminated,
 };
-pub use erased::{SharedDirectory, SharedEvents};
+pub use erased::{SharedDirectory, SharedEvents, SharedLedger};
 pub use error::{StoreError, StoreErrorKind};
 pub use events::{Append, Ending, Event, EventStore, Page, Seq, Snapshot, StreamHeader, StreamKey};
+pub use ledger::{
+    Begun, ClaimToken, Fingerprint, Held, KeyClaim, Origin, Outcome, Reply, RequestKey,
+    RequestLedger,
+};
 #[cfg(feature = "test-util")]
 pub use memory::DirectoryState;
 pub use memory::{MemoryConfig, MemoryStore};

@@ -1,6 +1,7 @@
 //! The embedded store against the contract of its traits, and its own bounds.
 
 mod events;
+mod ledger;
 mod model;
 
 use std::{sync::Arc, time::Duration};

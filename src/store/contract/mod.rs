@@ -2,7 +2,8 @@
 //!
 //! A back end implements [`DirectoryHarness`] in its tests and calls [`directory_contract!`](crate::directory_contract),
 //! which makes one `#[tokio::test]` of each case; [`EventHarness`] and [`event_contract!`](crate::event_contract) do
-//! the same for its logs. Each case gets a fresh store.
+//! the same for its logs, and [`LedgerHarness`] and [`ledger_contract!`](crate::ledger_contract) for its keyed requests.
+//! Each case gets a fresh store.
 //!
 //! ```
 //! use std::{sync::Arc, time::Duration};
@@ -83,9 +84,56 @@
 //! mcp_session_guard::event_contract!(InMemory);
 //! # fn main() {}
 //! ```
+//!
+//! For the keyed requests:
+//!
+//! ```
+//! use std::{sync::Arc, time::Duration};
+//!
+//! use mcp_session_guard::{
+//!     clock::ManualClock,
+//!     store::{
+//!         MemoryConfig, MemoryStore,
+//!         contract::{LedgerHarness, LedgerTimes},
+//!     },
+//! };
+//!
+//! struct InMemory {
+//!     store: MemoryStore,
+//!     clock: Arc<ManualClock>,
+//! }
+//!
+//! impl LedgerHarness for InMemory {
+//!     type Ledger = MemoryStore;
+//!
+//!     async fn start(times: LedgerTimes) -> Self {
+//!         let clock = Arc::new(ManualClock::new());
+//!         let config = MemoryConfig::default()
+//!             .with_outcomes(times.outcomes)
+//!             .with_retry_horizon(times.retry_horizon);
+//!         let store = MemoryStore::with_clock(config, clock.clone());
+//!         Self { store, clock }
+//!     }
+//!     fn ledger(&self) -> &MemoryStore {
+//!         &self.store
+//!     }
+//!     async fn pass(&self, time: Duration) {
+//!         self.clock.advance(time);
+//!     }
+//!     async fn lose_memory(&self) {
+//!         self.store.lose_memory();
+//!     }
+//! }
+//!
+//! mcp_session_guard::ledger_contract!(InMemory);
+//! # fn main() {}
+//! ```
 
+mod claiming;
 mod directory;
 mod events;
+mod forgetting;
+mod ledger;
 mod reading;
 mod recording;
 mod recovering;
@@ -101,11 +149,13 @@ use super::{
 use crate::session::{Epoch, Fence, InstanceId, Residency, SessionId, SessionRecord, SessionTerms};
 
 pub use events::{EventHarness, EventRetention};
+pub use ledger::{LedgerHarness, LedgerTimes};
 
 #[doc(hidden)]
 pub mod cases {
     pub use super::{
-        directory::*, reading::*, recording::*, recovering::*, retention::*, sealing::*,
+        claiming::*, directory::*, forgetting::*, reading::*, recording::*, recovering::*,
+        retention::*, sealing::*,
     };
 }
 

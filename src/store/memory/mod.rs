@@ -2,6 +2,8 @@
 
 mod directory;
 mod events;
+mod keys;
+mod ledger;
 mod log;
 mod logs;
 mod shard;
@@ -25,7 +27,7 @@ use std::{
 #[cfg_attr(not(feature = "test-util"), allow(unreachable_pub))]
 pub use state::DirectoryState;
 
-use self::events::Shards;
+use self::{events::Shards, ledger::Ledger};
 use crate::{
     clock::{Clock, SystemClock},
     session::Incarnation,
@@ -54,6 +56,13 @@ use crate::{
 ///
 /// Memory is given back by later calls, whatever session they are for; there is no task and no timer.
 ///
+/// # Keyed requests
+///
+/// A key in progress stays, and so does every key that ran, for as long as
+/// [`outcomes`](MemoryConfig::outcomes) says; when there is no room for another one, a claim is
+/// [`Full`](super::StoreErrorKind::Full). Where the outcomes take more than they may, the oldest of them are dropped, and
+/// their keys are remembered as having run. Each verb costs the same however many keys there are.
+///
 /// ```
 /// use mcp_session_guard::store::{MemoryConfig, MemoryStore};
 ///
@@ -68,6 +77,7 @@ pub struct MemoryStore {
 struct Shared {
     state: Mutex<DirectoryState>,
     logs: Shards,
+    ledger: Ledger,
     clock: Box<dyn Clock>,
 }
 
@@ -96,6 +106,17 @@ pub struct MemoryConfig {
     /// opened a stream, and a fixed sum for each event (192 bytes), stream (896) and session with streams or a seal
     /// (320). Not counted is what the slice of a larger buffer keeps alive beside itself.
     pub max_event_bytes: usize,
+    /// How many keyed requests are remembered, those in progress included. Default one million.
+    ///
+    /// Counted as memory are about 300 bytes for each beside its outcome.
+    pub max_keys: usize,
+    /// How much memory the outcomes of keyed requests take. Default 256 MiB.
+    pub max_outcome_bytes: usize,
+    /// How long it is remembered that a keyed request ran, and what came of it. Default 24 hours.
+    pub outcomes: Duration,
+    /// How long after it lost its memory the ledger takes no key that it has not seen since. Default 5 minutes; it
+    /// should be as long as clients go on retrying, and longer than any claim's lease.
+    pub retry_horizon: Duration,
 }
 
 impl Default for MemoryConfig {
@@ -109,6 +130,10 @@ impl Default for MemoryConfig {
             max_event_age: Duration::from_secs(300),
             max_streams_per_session: 256,
             max_event_bytes: 256 << 20,
+            max_keys: 1_000_000,
+            max_outcome_bytes: 256 << 20,
+            outcomes: Duration::from_secs(24 * 3600),
+            retry_horizon: Duration::from_secs(300),
         }
     }
 }
@@ -169,6 +194,34 @@ impl MemoryConfig {
         self.max_event_bytes = bytes;
         self
     }
+
+    /// Sets how many keyed requests are remembered.
+    #[must_use]
+    pub fn with_max_keys(mut self, keys: usize) -> Self {
+        self.max_keys = keys;
+        self
+    }
+
+    /// Sets how much memory the outcomes of keyed requests take.
+    #[must_use]
+    pub fn with_max_outcome_bytes(mut self, bytes: usize) -> Self {
+        self.max_outcome_bytes = bytes;
+        self
+    }
+
+    /// Sets how long it is remembered what came of a keyed request.
+    #[must_use]
+    pub fn with_outcomes(mut self, kept: Duration) -> Self {
+        self.outcomes = kept;
+        self
+    }
+
+    /// Sets how long after a loss of memory no new key is taken.
+    #[must_use]
+    pub fn with_retry_horizon(mut self, horizon: Duration) -> Self {
+        self.retry_horizon = horizon;
+        self
+    }
 }
 
 impl MemoryStore {
@@ -184,7 +237,7 @@ impl MemoryStore {
         Self::with_clock(config, SystemClock)
     }
 
-    /// An empty store that counts leases and the age of events on `clock`.
+    /// An empty store that counts leases and the age of events and keys on `clock`.
     #[must_use]
     pub fn with_clock(config: MemoryConfig, clock: impl Clock) -> Self {
         let incarnation = Incarnation::new(unix_millis(), nonce());
@@ -192,6 +245,7 @@ impl MemoryStore {
             shared: Arc::new(Shared {
                 state: Mutex::new(DirectoryState::new(config, incarnation)),
                 logs: Shards::new(&config),
+                ledger: Ledger::new(&config),
                 clock: Box::new(clock),
             }),
         }
@@ -203,24 +257,38 @@ impl MemoryStore {
         self.shared.logs.used()
     }
 
+    /// How many keyed requests it remembers.
+    #[must_use]
+    pub fn keys(&self) -> usize {
+        self.shared.ledger.len()
+    }
+
+    /// How much memory the outcomes take, as [`max_outcome_bytes`](MemoryConfig::max_outcome_bytes) counts it.
+    #[must_use]
+    pub fn outcome_bytes(&self) -> usize {
+        self.shared.ledger.used()
+    }
+
     /// Forgets everything, as a store that restarted empty does: a new incarnation, recovering for the longest
-    /// lease. No log is left. For tests.
+    /// lease. No log and no keyed request is left, and new keys wait for the retry horizon. For tests.
     #[cfg(feature = "test-util")]
     #[cfg_attr(docsrs, doc(cfg(feature = "test-util")))]
     pub fn lose_memory(&self) {
         let now = self.shared.clock.now();
         self.state().lose_memory(now, unix_millis(), nonce());
         self.shared.logs.forget();
+        self.shared.ledger.recover(now, true);
     }
 
     /// Becomes `replica`, as when a replica is promoted that had not heard of the last writes: a new incarnation
-    /// with old records. Logs stay as they are. For tests.
+    /// with old records. Logs and keyed requests stay as they are. For tests.
     #[cfg(feature = "test-util")]
     #[cfg_attr(docsrs, doc(cfg(feature = "test-util")))]
     pub fn fail_over_to(&self, replica: DirectoryState) {
         let now = self.shared.clock.now();
         self.state()
             .fail_over_to(replica, now, unix_millis(), nonce());
+        self.shared.ledger.recover(now, false);
     }
 
     /// A copy of what it holds now. For tests.
