@@ -85,6 +85,20 @@ reasons! {
     OutcomeUnknown = "outcome_unknown", SERVICE_UNAVAILABLE, 50303, GiveUp, "The outcome of the request is unknown";
     /// The session's streams do not drain, and its credit is used up. The request did not run.
     StreamHalfOpen = "stream_half_open", TOO_MANY_REQUESTS, 42901, Retry, "The session's streams do not drain";
+    /// The idempotency key cannot be read as one key, or does not belong where it is.
+    IdempotencyKeyMalformed = "idempotency_key_malformed", BAD_REQUEST, 40003, GiveUp, "The idempotency key is malformed";
+    /// The route demands an idempotency key for calls and the call has none.
+    IdempotencyKeyRequired = "idempotency_key_required", BAD_REQUEST, 40004, GiveUp, "An idempotency key is required";
+    /// The first request with this key is still running.
+    IdempotencyKeyInProgress = "idempotency_key_in_progress", CONFLICT, 40904, Retry, "A request with this key is in progress";
+    /// A request with this key may have run, and what came of it is not known.
+    IdempotencyOutcomeUnknown = "idempotency_outcome_unknown", CONFLICT, 40905, GiveUp, "The outcome of this key is unknown";
+    /// The request with this key ran in another session, which may have had effects there.
+    IdempotencyRanInOtherSession = "idempotency_ran_in_other_session", CONFLICT, 40906, GiveUp, "The request with this key ran in another session";
+    /// The key was used for another request.
+    IdempotencyKeyConflict = "idempotency_key_conflict", UNPROCESSABLE_ENTITY, 42201, GiveUp, "The key was used for another request";
+    /// Whether a request with this key ran could not be confirmed, so nothing was dispatched.
+    IdempotencyUnconfirmed = "idempotency_unconfirmed", SERVICE_UNAVAILABLE, 50304, Retry, "The idempotency key could not be confirmed";
     /// The body is longer than the guard reads.
     RequestTooLarge = "request_too_large", PAYLOAD_TOO_LARGE, 41301, GiveUp, "The request is too large";
 }
@@ -139,6 +153,7 @@ pub struct Rejection {
     detail: Cow<'static, str>,
     retry_after: Option<Duration>,
     style: RefusalStyle,
+    outcome: Option<Box<RawValue>>,
 }
 
 impl Rejection {
@@ -150,7 +165,14 @@ impl Rejection {
             detail: detail.into(),
             retry_after: matches!(reason.action(), Action::Retry).then_some(Duration::from_secs(1)),
             style: RefusalStyle::Status,
+            outcome: None,
         }
+    }
+
+    /// Says in `data.outcome` what came of the request where it ran.
+    pub(crate) fn with_outcome(mut self, outcome: Option<Box<RawValue>>) -> Self {
+        self.outcome = outcome;
+        self
     }
 
     /// Sets the style.
@@ -243,6 +265,7 @@ impl Rejection {
                     retryable: self.reason.is_retryable(),
                     action: self.reason.action(),
                     detail: &self.detail,
+                    outcome: self.outcome.as_deref(),
                 },
             },
         }
@@ -269,6 +292,8 @@ struct ErrorData<'a> {
     retryable: bool,
     action: Action,
     detail: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    outcome: Option<&'a RawValue>,
 }
 
 fn to_json(value: &impl Serialize) -> Bytes {

@@ -28,6 +28,7 @@ pub struct Envelope<'a> {
 #[derive(Debug)]
 pub struct Message<'a> {
     kind: MessageKind<'a>,
+    raw_params: Option<&'a RawValue>,
     params: Params<'a>,
 }
 
@@ -223,7 +224,11 @@ impl<'a> Message<'a> {
             }
             _ => Params::default(),
         };
-        Ok(Self { kind, params })
+        Ok(Self {
+            kind,
+            raw_params: fields.params,
+            params,
+        })
     }
 
     /// Request, notification or response.
@@ -250,6 +255,12 @@ impl<'a> Message<'a> {
             MessageKind::Request { id, .. } => Some(*id),
             _ => None,
         }
+    }
+
+    /// `params`, as JSON text.
+    #[must_use]
+    pub fn params(&self) -> Option<&'a str> {
+        self.raw_params.map(RawValue::get)
     }
 
     /// `params.name`: the tool of a `tools/call`.

@@ -16,3 +16,7 @@ pub const REASON: HeaderName = HeaderName::from_static("mcp-guard-reason");
 pub const OWNER: HeaderName = HeaderName::from_static("mcp-guard-owner");
 /// On a request that one instance has handed to another, which must not hand it on again.
 pub const FORWARDED: HeaderName = HeaderName::from_static("mcp-guard-forwarded");
+/// `Idempotency-Key`: what makes a retry recognisable as one (draft-ietf-httpapi-idempotency-key-header).
+pub const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+/// Says that an answer was not made for this request, but is the one that an earlier request with its key got.
+pub const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");

@@ -9,6 +9,7 @@ mod era;
 pub mod header;
 mod id_finder;
 mod marks;
+mod reply;
 mod scan;
 pub mod sse;
 mod subject;
@@ -18,5 +19,7 @@ pub use envelope::{Envelope, EnvelopeError, EnvelopeErrorKind, Id, Message, Mess
 pub use era::{Era, MODERN_SINCE, is_modern_version, may_prime};
 pub(crate) use id_finder::IdFinder;
 pub(crate) use marks::{Marks, Presented};
+pub(crate) use reply::ReplyParts;
+pub(crate) use scan::{members, plain_id};
 pub(crate) use subject::Carried;
 pub use subject::{RequestId, Subject};

@@ -22,17 +22,7 @@ impl<'a> Head<'a> {
     /// Values that are passed over are not validated: a message that is no JSON in their midst has a head all the same.
     pub(super) fn of(message: &'a [u8]) -> Option<Self> {
         let mut head = Self::default();
-        let mut rest = Rest(message);
-        rest.expect(b'{')?;
-        if rest.take_if(b'}') {
-            return rest.is_over().then_some(head);
-        }
-        loop {
-            rest.expect(b'"')?;
-            let name = rest.string()?;
-            rest.expect(b':')?;
-            rest.skip_space();
-            let value = rest.value()?;
+        members(message, |name, value| {
             let seen = match name {
                 b"id" => head.id.replace(plain_id(value)?).is_some(),
                 b"method" => std::mem::replace(&mut head.method, true),
@@ -40,19 +30,39 @@ impl<'a> Head<'a> {
                 b"error" => std::mem::replace(&mut head.error, true),
                 _ => false,
             };
-            if seen {
-                return None;
-            }
-            if !rest.take_if(b',') {
-                rest.expect(b'}')?;
-                return rest.is_over().then_some(head);
-            }
+            (!seen).then_some(())
+        })?;
+        Some(head)
+    }
+}
+
+/// Hands out the members of a message that is plainly one object: names without their quotes, values as they are
+/// written and not validated. `None` when it is not, or `each` says so.
+#[inline]
+pub(crate) fn members<'a>(
+    message: &'a [u8],
+    mut each: impl FnMut(&'a [u8], &'a [u8]) -> Option<()>,
+) -> Option<()> {
+    let mut rest = Rest(message);
+    rest.expect(b'{')?;
+    if rest.take_if(b'}') {
+        return rest.is_over().then_some(());
+    }
+    loop {
+        rest.expect(b'"')?;
+        let name = rest.string()?;
+        rest.expect(b':')?;
+        rest.skip_space();
+        each(name, rest.value()?)?;
+        if !rest.take_if(b',') {
+            rest.expect(b'}')?;
+            return rest.is_over().then_some(());
         }
     }
 }
 
 /// An id that is valid JSON at a glance.
-fn plain_id(value: &[u8]) -> Option<&str> {
+pub(crate) fn plain_id(value: &[u8]) -> Option<&str> {
     let plain = match value {
         [b'"', text @ .., b'"'] => text
             .iter()
