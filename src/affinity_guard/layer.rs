@@ -3,7 +3,7 @@
 use std::{borrow::Cow, collections::HashSet, fmt, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use http::{Extensions, HeaderMap, Method, Request, Response, Uri};
+use http::Response;
 use http_body::Body;
 use tower_layer::Layer;
 use tower_service::Service;
@@ -19,7 +19,7 @@ use crate::{
     instance::Instance,
     mcp::{Envelope, MessageKind},
     rejection::{Reason, RefusalStyle, Rejection},
-    session::{Offer, Principal, Residency, SessionId, SessionTerms},
+    session::{Head, Offer, Principal, PrincipalOf, Residency, SessionId, SessionTerms},
 };
 
 /// Makes [`AffinityGuard`]s. See the [module](self::super) for what it is for.
@@ -48,33 +48,6 @@ use crate::{
 #[must_use]
 pub struct AffinityGuardLayer {
     config: Arc<Config>,
-}
-
-type PrincipalOf = dyn for<'a> Fn(Head<'a>) -> Option<Cow<'a, str>> + Send + Sync;
-
-/// The head of a request, borrowed: what a principal is read from.
-#[derive(Debug, Clone, Copy)]
-#[non_exhaustive]
-pub struct Head<'a> {
-    /// The method.
-    pub method: &'a Method,
-    /// The target.
-    pub uri: &'a Uri,
-    /// The headers.
-    pub headers: &'a HeaderMap,
-    /// What layers outside have attached, the authenticated user for instance.
-    pub extensions: &'a Extensions,
-}
-
-impl<'a> Head<'a> {
-    pub(super) fn of<B>(request: &'a Request<B>) -> Self {
-        Self {
-            method: request.method(),
-            uri: request.uri(),
-            headers: request.headers(),
-            extensions: request.extensions(),
-        }
-    }
 }
 
 /// Shared by every clone of a guard.

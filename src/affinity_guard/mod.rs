@@ -81,7 +81,9 @@ pub use future::ResponseFuture;
 #[cfg(feature = "forward")]
 #[cfg_attr(docsrs, doc(cfg(feature = "forward")))]
 pub use http_forwarder::HttpForwarder;
-pub use layer::{AffinityGuardLayer, Head, SelfContained};
+pub use layer::{AffinityGuardLayer, SelfContained};
 pub use route_token::{InvalidRouteToken, RouteToken};
 pub use service::AffinityGuard;
 pub use switch::Switch;
+
+pub use crate::session::Head;

@@ -18,7 +18,7 @@ use super::{
     decide::{self, Directory, Facts, Header, Local, Verdict, decide},
     forward::Outward,
     future::ResponseFuture,
-    layer::{Config, Head},
+    layer::Config,
     route_token::take_off,
     slow::Slow,
 };
@@ -26,7 +26,7 @@ use crate::{
     body::Replay,
     instance::{Admission, Running, Serving},
     mcp::{Era, Marks, Presented, header::SESSION_ID},
-    session::{Principal, Residency, SessionId},
+    session::{Head, Principal, Residency, SessionId},
 };
 
 /// Guards an MCP service. Made by [`AffinityGuardLayer`](super::AffinityGuardLayer).

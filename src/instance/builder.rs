@@ -158,6 +158,7 @@ impl InstanceBuilder {
             retiring: AtomicBool::new(false),
             closing: AtomicBool::new(false),
             outlets: AtomicUsize::new(0),
+            works: AtomicU64::new(0),
             left: Mutex::new(false),
             offer: Mutex::new(None),
             tombstones: Mutex::new(VecDeque::new()),

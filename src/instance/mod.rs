@@ -28,8 +28,8 @@ pub use builder::{Heartbeats, InstanceBuilder, JoinError, JoinErrorKind};
 pub use figures::{Ages, Figures};
 pub(crate) use guard::Guard;
 pub(crate) use owned::{OwnedSession, Running};
-pub(crate) use retire::Outlet;
 pub use retire::Retirement;
+pub(crate) use retire::{Outlet, Work};
 pub(crate) use serving::{Admission, Proof, Serving};
 pub(crate) use shared::Shared;
 #[cfg(feature = "test-util")]

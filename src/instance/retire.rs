@@ -31,6 +31,24 @@ impl Drop for Outlet {
     }
 }
 
+/// Something that a retiring instance waits for, whether or not it has a session: a call whose client has left, an
+/// outcome that is not recorded yet.
+#[derive(Debug)]
+pub(crate) struct Work(Arc<Shared>);
+
+impl Work {
+    pub(crate) fn new(shared: &Arc<Shared>) -> Self {
+        shared.works.fetch_add(1, Ordering::AcqRel);
+        Self(Arc::clone(shared))
+    }
+}
+
+impl Drop for Work {
+    fn drop(&mut self) {
+        self.0.works.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
 /// What came of [`Instance::retire`].
 #[derive(Debug)]
 #[must_use]
@@ -116,7 +134,7 @@ impl Shared {
     }
 
     fn running_calls(&self) -> u64 {
-        let mut calls = 0;
+        let mut calls = self.works.load(Ordering::Acquire);
         self.table.collect(|session| {
             calls += session.calls();
             false

@@ -38,6 +38,8 @@ pub(crate) struct Shared {
     pub(super) closing: AtomicBool,
     /// How many streams will end by themselves once that is so.
     pub(super) outlets: AtomicUsize,
+    /// How many calls run on although their client has left, beside those that are counted at their session.
+    pub(super) works: AtomicU64,
     /// Whether the lease was given up for good; held while the lease is published, so that a heartbeat under way
     /// cannot bring it back.
     pub(super) left: Mutex<bool>,

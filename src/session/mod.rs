@@ -13,5 +13,6 @@ pub use capability::{CapabilityError, CapabilityHash, Offer};
 pub use fence::{Fence, Incarnation};
 pub use id::{SessionId, SessionIdError, SessionIdErrorKind};
 pub use owner::{Epoch, InstanceId};
-pub use principal::Principal;
+pub(crate) use principal::PrincipalOf;
+pub use principal::{Head, Principal};
 pub use record::{Residency, SessionRecord, SessionTerms};
