@@ -64,6 +64,7 @@ pub mod affinity_guard;
 pub mod body;
 pub mod clock;
 pub mod drain_credit;
+pub mod idempotency_key;
 pub mod instance;
 pub mod mcp;
 pub mod outbox;

@@ -15,7 +15,7 @@ use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode};
 use http_body::Body;
 use http_body_util::{BodyExt, combinators::UnsyncBoxBody};
-use mcp_session_guard::affinity_guard::Disposition;
+use mcp_session_guard::{affinity_guard::Disposition, idempotency_key::DownstreamKey};
 use tower::Service;
 
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -28,6 +28,7 @@ pub struct Asked {
     pub session: Option<String>,
     pub last_event_id: Option<String>,
     pub disposition: Option<Disposition>,
+    pub downstream: Option<DownstreamKey>,
     pub body: String,
 }
 
@@ -164,6 +165,7 @@ where
         let this = self.clone();
         Box::pin(async move {
             let disposition = Disposition::of(&request);
+            let downstream = DownstreamKey::of(&request).cloned();
             let (parts, body) = request.into_parts();
             let body = body.collect().await.expect("a body").to_bytes();
             let header = |name| {
@@ -175,6 +177,7 @@ where
                 last_event_id: header("last-event-id"),
                 method: parts.method,
                 disposition,
+                downstream,
                 body: String::from_utf8(body.to_vec()).unwrap(),
             };
             this.asked.lock().unwrap().push(asked.clone());

@@ -6,6 +6,7 @@
 pub mod cutter;
 pub mod directory;
 pub mod inner;
+pub mod ledger;
 
 use std::time::Duration;
 
