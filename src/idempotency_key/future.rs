@@ -21,6 +21,10 @@ use crate::instance::Work;
 type Answer<R, E> = Result<Response<ResponseBody<R>>, E>;
 
 /// What is known of a request before it is dispatched.
+#[allow(
+    clippy::large_enum_variant,
+    reason = "moved once, and most requests are answered"
+)]
 pub(super) enum Step<R, E> {
     /// It was answered, by whomever.
     Answered(Response<ResponseBody<R>>),
