@@ -1,5 +1,5 @@
-//! Instruction counts of the affinity guard and of the drain layer's admission, which repeat where wall time does not,
-//! with the limit that is promised.
+//! Instruction counts of the affinity guard, of the drain layer's admission and of idempotency keys, which repeat where
+//! wall time does not, with the limit that is promised.
 #![allow(
     missing_docs,
     reason = "the macros make items that nobody can document"
@@ -12,7 +12,11 @@ use std::{convert::Infallible, hint::black_box};
 use bytes::Bytes;
 use gungraun::{Callgrind, EventKind, main, prelude::*};
 use http::{Request, Response};
-use mcp_session_guard::drain_credit::{self, DrainCredit, DrainCreditLayer};
+use mcp_session_guard::{
+    drain_credit::{self, DrainCredit, DrainCreditLayer},
+    idempotency_key::{self, IdempotencyKey, IdempotencyKeyLayer},
+    store::MemoryStore,
+};
 use support::{Body, Guard, Guarded, Inner};
 use tokio::runtime::Runtime;
 use tower::{Layer, Service};
@@ -197,6 +201,26 @@ fn refused(setup: Setup<Guard>) -> (Guarded, Rest<Guard>) {
     (black_box(answer), (service, guard, runtime))
 }
 
+/// A layer of idempotency keys that has seen a key.
+fn keyed(request: Request<Body>) -> Setup<Keyed> {
+    let mut service = IdempotencyKeyLayer::new(MemoryStore::new()).layer(Inner);
+    drop(support::call(&mut service, support::with_key("seen")));
+    // Once more, so that nothing is counted that only a first call does.
+    drop(support::call(&mut service, support::with_key("seen")));
+    Setup::of(|_| service, request)
+}
+
+type Keyed = IdempotencyKey<Inner>;
+
+#[library_benchmark]
+#[bench::without_a_key(args = (hit()), setup = keyed)]
+#[bench::modern_not_a_call(args = (support::modern_list()), setup = keyed)]
+#[bench::fresh(args = (support::with_key("fresh")), setup = keyed)]
+#[bench::replay(args = (support::with_key("seen")), setup = keyed)]
+fn keyed_call(setup: Setup<Keyed>) -> (Response<idempotency_key::ResponseBody<Body>>, Rest<Keyed>) {
+    answer(setup)
+}
+
 library_benchmark_group!(
     name = affinity_guard,
     benchmarks = [
@@ -213,4 +237,6 @@ library_benchmark_group!(
     benchmarks = [admitted_call, admitted_with_body]
 );
 
-main!(library_benchmark_groups = [affinity_guard, drain_credit_admission]);
+library_benchmark_group!(name = keys, benchmarks = keyed_call);
+
+main!(library_benchmark_groups = [affinity_guard, drain_credit_admission, keys]);

@@ -10,10 +10,7 @@
 //!
 //! ```
 //! use axum::Router;
-//! use mcp_session_guard::{
-//!     affinity_guard::AffinityGuardLayer, drain_credit::DrainCreditLayer, instance::Instance,
-//!     resume_guard::ResumeGuardLayer, store::MemoryStore,
-//! };
+//! use mcp_session_guard::{instance::Instance, stack::SessionGuardLayer, store::MemoryStore};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let mcp = tower::service_fn(|_: axum::extract::Request| async {
@@ -23,9 +20,7 @@
 //! let instance = Instance::builder("pod-7").join(store.clone())?;
 //! let guarded: Router = Router::new()
 //!     .route_service("/mcp", mcp)
-//!     .layer(ResumeGuardLayer::new(instance.clone(), store))
-//!     .layer(DrainCreditLayer::new().with_instance(instance.clone()))
-//!     .layer(AffinityGuardLayer::new(instance.clone()));
+//!     .layer(SessionGuardLayer::new(&instance, store));
 //! # Ok(())
 //! # }
 //! ```
@@ -37,9 +32,11 @@
 //! | [`affinity_guard`] | the layer that proves who owns a session before it is served, and its verdict table |
 //! | [`drain_credit`] | the layer that admits work by how far a session's streams drain, and its account |
 //! | [`resume_guard`] | the layer that replays a stream only when that is proven, and its table |
+//! | [`idempotency_key`] | the layer that runs a tool once for a key, and gives a retry the first outcome |
+//! | [`stack`] | all layers on one store and one instance, in their order |
 //! | [`outbox`] | what stands between an inner stream and the wire: numbers, records, delivers |
 //! | [`instance`] | this process among its peers: epoch, lease, own table, readiness, the planned end |
-//! | [`store`] | the [`SessionDirectory`](store::SessionDirectory) and the [`EventStore`](store::EventStore) that instances share, their contracts and back ends |
+//! | [`store`] | the [`SessionDirectory`](store::SessionDirectory), the [`EventStore`](store::EventStore) and the [`RequestLedger`](store::RequestLedger) that instances share, their contracts and back ends |
 //! | [`session`] | what a session is: id, owner, fence, what was negotiated, for whom |
 //! | [`mcp`] | the protocol on the wire, pure: era, JSON-RPC envelope, effects, server-sent events, header names |
 //! | [`rejection`] | how a layer says no: reason, status, JSON-RPC error |
@@ -48,8 +45,8 @@
 //!
 //! # Stacking order
 //!
-//! Outermost first: tracing, CORS and compression; whatever authenticates; the affinity guard; the drain
-//! layer; the resume guard; the MCP service. The affinity guard reads `Mcp-Session-Id` as the client sent it and registers it as the service minted it, so
+//! Outermost first: tracing, CORS and compression; whatever authenticates; the affinity guard; the drain layer; the
+//! resume guard; idempotency keys; the MCP service. The affinity guard reads `Mcp-Session-Id` as the client sent it and registers it as the service minted it, so
 //! nothing between the two may change it.
 //!
 //! # Features
@@ -71,4 +68,5 @@ pub mod outbox;
 pub mod rejection;
 pub mod resume_guard;
 pub mod session;
+pub mod stack;
 pub mod store;

@@ -18,7 +18,7 @@ use http_body_util::Full;
 use mcp_session_guard::{
     affinity_guard::{AffinityGuard, AffinityGuardLayer, ResponseBody},
     instance::{Instance, JoinError},
-    mcp::header::{METHOD, PROTOCOL_VERSION, SESSION_ID},
+    mcp::header::{IDEMPOTENCY_KEY, METHOD, PROTOCOL_VERSION, SESSION_ID},
     store::{MemoryConfig, MemoryStore, SessionDirectory},
 };
 use tokio::runtime::Runtime;
@@ -59,11 +59,38 @@ impl<B> Service<Request<B>> for Inner {
     }
 }
 
+/// Never answers.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Never;
+
+impl<B> Service<Request<B>> for Never {
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = std::future::Pending<Result<Self::Response, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: Request<B>) -> Self::Future {
+        std::future::pending()
+    }
+}
+
 /// Calls a service whose answer is there at once; no executor has a part in it.
 #[inline]
 pub(crate) fn call<S, R>(service: &mut S, request: Request<Body>) -> R
 where
     S: Service<Request<Body>, Response = R, Error = Infallible>,
+{
+    call_any(service, request)
+}
+
+/// As [`call`], whatever the request's body.
+#[inline]
+pub(crate) fn call_any<S, Q, R>(service: &mut S, request: Q) -> R
+where
+    S: Service<Q, Response = R, Error = Infallible>,
 {
     let mut cx = Context::from_waker(Waker::noop());
     assert!(service.poll_ready(&mut cx).is_ready());
@@ -146,6 +173,22 @@ pub(crate) fn modern() -> Request<Body> {
     )
 }
 
+/// A request of MCP 2026-07-28 that is no call.
+pub(crate) fn modern_list() -> Request<Body> {
+    let mut request = modern();
+    let list = HeaderValue::from_static("tools/list");
+    request.headers_mut().insert(METHOD, list);
+    request
+}
+
+/// A tool call with an idempotency key.
+pub(crate) fn with_key(key: &str) -> Request<Body> {
+    let mut request = on_session(&session_id(0));
+    let key = HeaderValue::from_str(key).expect("a key");
+    request.headers_mut().insert(IDEMPOTENCY_KEY, key);
+    request
+}
+
 /// A tool call whose session header cannot be one.
 pub(crate) fn malformed() -> Request<Body> {
     on_session("not a session")
@@ -156,6 +199,11 @@ fn initialize(mint: &str) -> Request<Body> {
         post().header(MINT, mint),
         br#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"bench","version":"1"}}}"#,
     )
+}
+
+/// Opens the `n`th session.
+pub(crate) fn initialize_session(n: usize) -> Request<Body> {
+    initialize(&session_id(n))
 }
 
 /// The runtime on which sessions are opened.

@@ -6,6 +6,7 @@ mod caller;
 mod client;
 mod counter;
 mod edge;
+mod gateway_retry;
 mod guarded;
 mod half_open;
 mod handshakes;
@@ -54,6 +55,11 @@ const INCIDENTS: &[Incident] = &[
         name: "rolling_deploy",
         about: "three instances are replaced one by one under open streams",
         run: |variant| Box::pin(rolling_deploy::run(variant)),
+    },
+    Incident {
+        name: "gateway_retry",
+        about: "calls that move money time out and are sent again, to two instances, one of which is killed",
+        run: |variant| Box::pin(gateway_retry::run(variant)),
     },
 ];
 
@@ -108,10 +114,22 @@ async fn run(incident: &Incident, json: bool) -> Result<bool, Error> {
     Ok(reports.iter().all(|report| report.broken.is_empty()))
 }
 
+/// Some incidents run their servers in processes of their own: this program again, told which by its first argument.
+async fn serve() -> Option<Result<(), Error>> {
+    let mut args = std::env::args().skip(1);
+    if let Some(variant) = half_open::server_variant(std::env::args().skip(1)) {
+        return Some(half_open::server::serve(variant).await);
+    }
+    if args.next().as_deref() == Some(gateway_retry::BRANCH) {
+        return Some(gateway_retry::serve_branch(args).await);
+    }
+    None
+}
+
 #[tokio::main]
 async fn main() -> ExitCode {
-    if let Some(variant) = half_open::server_variant(std::env::args().skip(1)) {
-        return match half_open::server::serve(variant).await {
+    if let Some(served) = serve().await {
+        return match served {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
                 eprintln!("{error}");

@@ -513,7 +513,8 @@ mod tests {
         fn what_differs_is_written_otherwise(one in value(), other in value()) {
             let of = |value: &Value| canonical(&json!({"a": value}).to_string()).unwrap();
             // As JSON text: 1.0 and 1 are one value to some and not to others.
-            prop_assert_eq!(of(&one) == of(&other), one.to_string() == other.to_string());
+            let texts = [&one, &other].map(Value::to_string);
+            prop_assert_eq!(of(&one) == of(&other), texts[0] == texts[1]);
         }
 
         #[test]

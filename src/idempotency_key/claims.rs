@@ -22,6 +22,9 @@ use crate::{
 /// How many claims are renewed at a time.
 const AT_ONCE: usize = 64;
 
+/// However short a lease is.
+const SHORTEST: Duration = Duration::from_millis(10);
+
 /// What is known of the calls with keys that run here.
 #[derive(Debug)]
 pub(super) struct Claims {
@@ -85,7 +88,8 @@ impl Claims {
         if let (false, Some(runtime)) = (held.kept, runtime) {
             held.kept = true;
             let keeper = Keeper(Arc::downgrade(self));
-            runtime.spawn(keeper.run(ledger.clone(), claim.lease / 3, deadline));
+            let every = (claim.lease / 3).max(SHORTEST);
+            runtime.spawn(keeper.run(ledger.clone(), every, deadline));
         }
     }
 

@@ -76,7 +76,10 @@
 //! - A round of a call that asks the client for more (`input_required`) leaves its key free; each later round
 //!   (`requestState`, `inputResponses`) is a call of its own under the same key.
 //! - The service finds a [`DownstreamKey`] in the request's extensions, and no `Accept-Encoding` among its headers.
-//! - POSTs with a content coding are refused: decode them outside.
+//! - POSTs with a content coding are refused: decode them outside. So are those whose body does not arrive whole and in
+//!   time, with a key or without, since nobody knows whether there was to be one.
+//! - An answer that the service breaks off to be asked for again (SEP-1699) is not followed: its outcome stays unknown,
+//!   though its client gets it.
 //!
 //! # Where it belongs
 //!

@@ -78,12 +78,10 @@ async fn dropped_at_any_await_it_ran_once_or_not_and_the_truth_is_told() {
     }
 }
 
+type Handle = mock::Handle<Request<Replay<Sent>>, Response<Full<Bytes>>>;
 type Mock = mock::Mock<Request<Replay<Sent>>, Response<Full<Bytes>>>;
 
-fn mocked() -> (
-    IdempotencyKey<Mock>,
-    mock::Handle<Request<Replay<Sent>>, Response<Full<Bytes>>>,
-) {
+fn mocked() -> (IdempotencyKey<Mock>, Handle) {
     let (service, handle) = mock::pair();
     let layer = IdempotencyKeyLayer::new(memory()).with_lease(LEASE);
     (layer.layer(service), handle)

@@ -8,7 +8,7 @@ use crate::{
     with_header,
 };
 
-fn with_params(id: u64, extra: serde_json::Value) -> String {
+fn with_params(id: u64, extra: &serde_json::Value) -> String {
     let mut params = json!({"name": "pay", "arguments": {"amount": 5}});
     for (name, value) in extra.as_object().unwrap() {
         params[name] = value.clone();
@@ -23,9 +23,9 @@ async fn one_key_in_three_places() {
     let meta = json!({"_meta": {"mcp-session-guard/idempotencyKey": "k"}});
     for retry in [
         keyed("k", call(2)),
-        post(Some("s"), with_params(3, meta.clone())),
-        post(Some("s"), with_params(4, json!({"idempotencyKey": "k"}))),
-        keyed("k", with_params(5, meta)),
+        post(Some("s"), with_params(3, &meta)),
+        post(Some("s"), with_params(4, &json!({"idempotencyKey": "k"}))),
+        keyed("k", with_params(5, &meta)),
     ] {
         assert!(is_replay(&node.send(retry).await));
     }
@@ -42,15 +42,15 @@ async fn what_is_no_key_or_two_is_refused() {
         keyed("a, b", call(1)),
         keyed("a b", call(1)),
         keyed(&long, call(1)),
-        post(Some("s"), with_params(1, json!({"idempotencyKey": 7}))),
-        post(Some("s"), with_params(1, json!({"idempotencyKey": null}))),
-        post(Some("s"), with_params(1, json!({"idempotencyKey": long}))),
-        keyed("a", with_params(1, json!({"idempotencyKey": "b"}))),
+        post(Some("s"), with_params(1, &json!({"idempotencyKey": 7}))),
+        post(Some("s"), with_params(1, &json!({"idempotencyKey": null}))),
+        post(Some("s"), with_params(1, &json!({"idempotencyKey": long}))),
+        keyed("a", with_params(1, &json!({"idempotencyKey": "b"}))),
         post(
             Some("s"),
             with_params(
                 1,
-                json!({"idempotencyKey": "a", "_meta": {"mcp-session-guard/idempotencyKey": "b"}}),
+                &json!({"idempotencyKey": "a", "_meta": {"mcp-session-guard/idempotencyKey": "b"}}),
             ),
         ),
     ];
@@ -113,7 +113,7 @@ async fn on_anything_but_a_call_a_key_is_ignored() {
 async fn keys_in_a_batch_are_refused_however_it_is_written() {
     let node = Node::start();
     let list = r#"{"jsonrpc":"2.0","id":8,"method":"tools/list"}"#;
-    let in_body = with_params(9, json!({"idempotencyKey": "k"}));
+    let in_body = with_params(9, &json!({"idempotencyKey": "k"}));
     for (request, ids) in [
         (keyed("k", format!("[{}]", call(1))), vec![1]),
         (keyed("k", format!("[{list},{}]", call(1))), vec![8, 1]),

@@ -7,6 +7,7 @@ mod support;
 
 mod bodies;
 mod claims;
+mod cost;
 mod crowds;
 mod detached;
 mod drops;

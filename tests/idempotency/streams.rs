@@ -81,10 +81,10 @@ async fn an_answer_in_pieces_is_found() {
 
 #[tokio::test(start_paused = true)]
 async fn a_stream_without_the_answer_leaves_its_outcome_unknown() {
-    let fail: fn(Tap) = Tap::fail;
-    let ends: [(&str, fn(Tap)); 5] = [
+    type End = fn(Tap);
+    let ends: [(&str, End); 5] = [
         ("closed", |tap| drop(tap)),
-        ("broken", fail),
+        ("broken", Tap::fail),
         ("another request's answer", |tap| {
             tap.event("1", r#"{"jsonrpc":"2.0","id":2,"result":{}}"#);
         }),

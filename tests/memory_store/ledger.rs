@@ -12,6 +12,8 @@ use mcp_session_guard::{
     },
 };
 
+use proptest::prelude::*;
+
 use super::InMemory;
 
 const LEASE: Duration = Duration::from_secs(10);
@@ -178,4 +180,121 @@ async fn memory_comes_back_without_a_look_at_every_key() {
     }
     assert_eq!((store.keys(), store.outcome_bytes()), (10_000, 100_000));
     assert_eq!(ask(store, 5).await, Begun::Fresh { attempt: 1 });
+}
+
+/// What somebody does with one key.
+#[derive(Debug, Clone, Copy)]
+enum Move {
+    Begin,
+    /// The tool starts, if the claim is one's own.
+    Run,
+    Renew,
+    Complete,
+    /// Nothing ran, and the claim is given back.
+    Release,
+    /// Not a word more.
+    Die,
+    /// A third of a lease goes by.
+    Wait,
+    LoseMemory,
+}
+
+/// How far somebody has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Idle,
+    Claimed,
+    Running,
+    Over,
+}
+
+fn moves() -> impl Strategy<Value = Vec<(usize, Move)>> {
+    let one = prop_oneof![
+        4 => Just(Move::Begin),
+        4 => Just(Move::Run),
+        2 => Just(Move::Renew),
+        2 => Just(Move::Complete),
+        1 => Just(Move::Release),
+        1 => Just(Move::Die),
+        3 => Just(Move::Wait),
+        1 => Just(Move::LoseMemory),
+    ];
+    proptest::collection::vec((0usize..3, one), 1..60)
+}
+
+proptest! {
+    /// Three instances, one key, one tool that must not run twice.
+    #[test]
+    fn whatever_happens_the_tool_runs_once_and_unknown_is_not_said_for_nothing(moves in moves()) {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(async move {
+            // Longer than any claim is left alone, as it must be.
+            let config = MemoryConfig::default().with_retry_horizon(LEASE * 2);
+            let harness = InMemory::with(config);
+            let store = &harness.store;
+            let mut claims: Vec<_> = (0..3u128).map(|who| {
+                let mut claim = claim(1);
+                claim.token = ClaimToken::from_u128(who);
+                claim
+            }).collect();
+            let mut stages = [Stage::Idle; 3];
+            let (mut runs, mut tokens, mut forgetful) = (0, 3, false);
+            // Whether a claim was ever granted that was not given back.
+            let mut granted = 0usize;
+            for (who, one) in moves {
+                let stage = stages[who];
+                match one {
+                    Move::Begin if stage == Stage::Idle => match store.begin(&claims[who]).await {
+                        Ok(Begun::Fresh { .. }) => {
+                            granted += 1;
+                            stages[who] = Stage::Claimed;
+                        }
+                        Ok(Begun::OutcomeUnknown) => prop_assert!(granted > 0),
+                        Ok(Begun::Completed { .. }) => prop_assert_eq!(runs, 1),
+                        Ok(Begun::InFlight) => prop_assert!(granted > 0),
+                        Ok(other) => panic!("{other:?}"),
+                        Err(error) => prop_assert_eq!(error.kind(), StoreErrorKind::Recovering),
+                    },
+                    Move::Run if stage == Stage::Claimed => {
+                        runs += 1;
+                        stages[who] = Stage::Running;
+                    }
+                    Move::Renew if matches!(stage, Stage::Claimed | Stage::Running) => {
+                        store.renew(&claims[who]).await.unwrap();
+                    }
+                    Move::Complete if stage == Stage::Running => {
+                        store.complete(&claims[who], &reply(3)).await.unwrap();
+                        stages[who] = Stage::Over;
+                    }
+                    Move::Release if stage == Stage::Claimed => {
+                        store.release(&claims[who]).await.unwrap();
+                        granted -= 1;
+                        // The next attempt has a token of its own.
+                        claims[who].token = ClaimToken::from_u128(tokens);
+                        tokens += 1;
+                        stages[who] = Stage::Idle;
+                    }
+                    // What dies with its memory lost was never heard of again: no ledger can know.
+                    Move::Die if !forgetful => stages[who] = Stage::Over,
+                    Move::Wait => {
+                        harness.clock.advance(LEASE / 3);
+                        // Whoever lives renews in time.
+                        for (claim, stage) in claims.iter().zip(&stages) {
+                            if matches!(stage, Stage::Claimed | Stage::Running) {
+                                store.renew(claim).await.unwrap();
+                            }
+                        }
+                    }
+                    // Before the dead are told of: what they did is lost with the memory.
+                    Move::LoseMemory if stages.iter().all(|stage| *stage != Stage::Over) => {
+                        forgetful = true;
+                        store.lose_memory();
+                    }
+                    _ => {}
+                }
+                prop_assert!(runs <= 1, "it ran {runs} times");
+            }
+            Ok(())
+        })?;
+    }
 }

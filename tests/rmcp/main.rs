@@ -13,6 +13,7 @@ mod forward;
 mod notebook;
 mod resume;
 mod sessions;
+mod together;
 
 use std::{net::SocketAddr, time::Duration};
 
