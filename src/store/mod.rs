@@ -12,6 +12,9 @@ mod error;
 mod events;
 mod ledger;
 mod memory;
+#[cfg(feature = "redis")]
+#[cfg_attr(docsrs, doc(cfg(feature = "redis")))]
+mod redis;
 
 pub use directory::{
     Bury, Claim, ClaimReply, Claimed, ClaimedSession, Heartbeat, Lookup, Registered,
@@ -27,3 +30,5 @@ pub use ledger::{
 #[cfg(feature = "test-util")]
 pub use memory::DirectoryState;
 pub use memory::{MemoryConfig, MemoryStore};
+#[cfg(feature = "redis")]
+pub use redis::{RedisConfig, RedisStore};

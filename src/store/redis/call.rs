@@ -1,0 +1,141 @@
+//! One call of a script, and its reply.
+
+use std::time::Duration;
+
+use redis::{Cmd, Script, ToRedisArgs, Value};
+use tokio::time::{Instant, timeout, timeout_at};
+
+use super::{fault::Fault, link::Links, wire::Wire};
+
+/// Deadlines of a call.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Deadlines {
+    pub(super) response: Duration,
+    pub(super) overall: Duration,
+}
+
+/// A call that is being put together: keys first, then arguments.
+pub(super) struct Call {
+    script: &'static Script,
+    echo: String,
+    cmd: Cmd,
+}
+
+impl Call {
+    /// Every reply begins with `echo`, which says what the call was about.
+    pub(super) fn new<K: ToRedisArgs>(script: &'static Script, echo: &str, keys: &[K]) -> Self {
+        let mut cmd = redis::cmd("EVALSHA");
+        cmd.arg(script.get_hash()).arg(keys.len());
+        for key in keys {
+            cmd.arg(key);
+        }
+        cmd.arg(echo);
+        Self {
+            script,
+            echo: echo.to_owned(),
+            cmd,
+        }
+    }
+
+    pub(super) fn arg(mut self, arg: impl ToRedisArgs) -> Self {
+        self.cmd.arg(arg);
+        self
+    }
+
+    /// Sends it and waits for the reply, within the deadlines. A connection that broke is made again, once: it may have
+    /// been broken long before, and each verb recognises what an attempt whose reply was lost has done.
+    pub(super) async fn send(self, links: &Links, deadlines: Deadlines) -> Result<Reply, Fault> {
+        let link = links.here();
+        let limit = Instant::now() + deadlines.overall;
+        let mut again = true;
+        loop {
+            let live = timeout_at(limit, link.live());
+            let mut live = live.await.unwrap_or(Err(Fault::Late("connection")))?;
+            let asked = Instant::now();
+            let wait = deadlines
+                .response
+                .min(limit.saturating_duration_since(asked));
+            let Ok(told) = timeout(wait, self.ask(&mut live.wire)).await else {
+                link.suspect(&live, asked);
+                return Err(Fault::Late("reply"));
+            };
+            match told.and_then(|value| Reply::read(value, &self.echo)) {
+                Ok(reply) => {
+                    link.heard(&live);
+                    return Ok(reply);
+                }
+                Err(fault) => {
+                    if fault.ends_connection() {
+                        link.discard(&live);
+                    }
+                    if !(fault.is_broken_connection() && std::mem::take(&mut again)) {
+                        return Err(fault);
+                    }
+                }
+            }
+        }
+    }
+
+    async fn ask(&self, wire: &mut Wire) -> Result<Value, Fault> {
+        let told: Result<Value, Fault> = self.cmd.query_async(wire).await.map_err(Fault::from);
+        match told {
+            Err(fault) if fault.is_unknown_script() => {
+                self.script.load_async(wire).await?;
+                Ok(self.cmd.query_async(wire).await?)
+            }
+            told => told,
+        }
+    }
+}
+
+/// The reply of a script, without its echo.
+pub(super) struct Reply(std::vec::IntoIter<Value>);
+
+impl Reply {
+    fn read(value: Value, echo: &str) -> Result<Self, Fault> {
+        let Value::Array(parts) = value else {
+            return Err(Fault::Misread("no list"));
+        };
+        let mut reply = Self(parts.into_iter());
+        // Replies of a connection that lost its place answer somebody else's question.
+        match reply.bytes()?.as_slice() == echo.as_bytes() {
+            true => Ok(reply),
+            false => Err(Fault::Misread("the reply to another question")),
+        }
+    }
+
+    pub(super) fn bytes(&mut self) -> Result<Vec<u8>, Fault> {
+        match self.0.next() {
+            Some(Value::BulkString(bytes)) => Ok(bytes),
+            Some(Value::SimpleString(text)) => Ok(text.into_bytes()),
+            _ => Err(Fault::Misread("no text")),
+        }
+    }
+
+    pub(super) fn text(&mut self) -> Result<String, Fault> {
+        String::from_utf8(self.bytes()?).map_err(|_| Fault::Misread("no text"))
+    }
+
+    pub(super) fn number(&mut self) -> Result<u64, Fault> {
+        let read = match self.0.next() {
+            Some(Value::Int(number)) => u64::try_from(number).ok(),
+            Some(Value::BulkString(digits)) => std::str::from_utf8(&digits)
+                .ok()
+                .and_then(|digits| digits.parse().ok()),
+            _ => None,
+        };
+        read.ok_or(Fault::Misread("no number"))
+    }
+
+    /// A list within it.
+    pub(super) fn list(&mut self) -> Result<Self, Fault> {
+        match self.0.next() {
+            Some(Value::Array(parts)) => Ok(Self(parts.into_iter())),
+            _ => Err(Fault::Misread("no list")),
+        }
+    }
+
+    pub(super) fn left(&self) -> usize {
+        self.0.len()
+    }
+}

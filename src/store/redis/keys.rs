@@ -1,0 +1,53 @@
+//! The names of keys. What clients choose is hashed into them, so they are of one length and of harmless characters.
+//!
+//! The directory is one hash tag, and so one slot of a cluster: its verbs compare a session with the lease of its owner
+//! and with the incarnation, and what happens at one moment has to be in one place. The logs of a session are one hash
+//! tag each, so they spread.
+
+use sha2::{Digest, Sha256};
+
+use crate::session::SessionId;
+
+#[derive(Debug)]
+pub(super) struct Keys {
+    prefix: String,
+    directory: [String; DIRECTORY],
+}
+
+/// How many keys of the directory come before those of sessions.
+pub(super) const DIRECTORY: usize = 5;
+
+impl Keys {
+    pub(super) fn new(prefix: &str) -> Self {
+        let directory = ["marker", "until", "leases", "due", "tombs"];
+        Self {
+            prefix: prefix.to_owned(),
+            directory: directory.map(|name| format!("{{{prefix}}}:{name}")),
+        }
+    }
+
+    /// The keys of the directory and of these sessions in it.
+    pub(super) fn directory<'a>(
+        &self,
+        sessions: impl IntoIterator<Item = &'a SessionId>,
+    ) -> Vec<String> {
+        let mut keys = self.directory.to_vec();
+        let session = |id| format!("{{{}}}:s:{}", self.prefix, hash(id));
+        keys.extend(sessions.into_iter().map(session));
+        keys
+    }
+}
+
+/// 160 bits, so that nobody finds two ids that meet.
+pub(super) fn hash(id: &SessionId) -> String {
+    let digest = Sha256::digest(id.as_str());
+    hex(&digest[..20])
+}
+
+fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write;
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}

@@ -1,0 +1,5 @@
+local owner = ARGV[4]
+enter()
+redis.call('ZREM', UNTIL, owner)
+redis.call('HDEL', LEASES, owner)
+return say('left')
