@@ -4,7 +4,10 @@ use std::{sync::Mutex, time::Duration};
 
 use mcp_session_guard::{
     session::{Epoch, InstanceId},
-    store::{RedisStore, SessionDirectory, contract::DirectoryHarness},
+    store::{
+        RedisStore, SessionDirectory,
+        contract::{DirectoryHarness, EventHarness, EventRetention},
+    },
 };
 
 use crate::server::Server;
@@ -51,4 +54,37 @@ mod directory {
     use super::OnRedis;
 
     mcp_session_guard::directory_contract!(OnRedis);
+}
+
+impl EventHarness for OnRedis {
+    type Events = RedisStore;
+
+    async fn start(retention: EventRetention) -> Self {
+        let server = Server::start();
+        let config = server
+            .config()
+            .with_max_events_per_session(retention.events)
+            .with_max_event_bytes_per_session(retention.bytes)
+            .with_max_event_age(retention.age)
+            .with_max_streams_per_session(retention.streams);
+        let store = RedisStore::connect(config).await.expect("a store");
+        Self {
+            server: Mutex::new(server),
+            store,
+        }
+    }
+
+    fn events(&self) -> &RedisStore {
+        &self.store
+    }
+
+    async fn pass(&self, time: Duration) {
+        self.store.advance(time);
+    }
+}
+
+mod events {
+    use super::OnRedis;
+
+    mcp_session_guard::event_contract!(OnRedis);
 }

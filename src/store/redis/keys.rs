@@ -6,7 +6,7 @@
 
 use sha2::{Digest, Sha256};
 
-use crate::session::SessionId;
+use crate::{session::SessionId, store::StreamKey};
 
 #[derive(Debug)]
 pub(super) struct Keys {
@@ -35,6 +35,40 @@ impl Keys {
         let session = |id| format!("{{{}}}:s:{}", self.prefix, hash(id));
         keys.extend(sessions.into_iter().map(session));
         keys
+    }
+}
+
+/// The keys of a session's logs.
+pub(super) struct LogKeys {
+    /// What they have in common.
+    pub(super) tag: String,
+    pub(super) session: [String; 3],
+}
+
+/// The keys of one stream, those of its session first.
+pub(super) struct StreamKeys {
+    pub(super) tag: String,
+    pub(super) reference: String,
+    pub(super) all: [String; 6],
+}
+
+impl Keys {
+    pub(super) fn log(&self, session: &SessionId) -> LogKeys {
+        let tag = format!("{{{}:{}}}", self.prefix, hash(session));
+        let session = ["x", "s", "o"].map(|name| format!("{tag}:{name}"));
+        LogKeys { tag, session }
+    }
+
+    pub(super) fn stream(&self, key: &StreamKey) -> StreamKeys {
+        let LogKeys { tag, session } = self.log(&key.session);
+        let reference = format!("{}.{}", key.epoch, key.stream);
+        let [m, i, d] = ["m", "i", "d"].map(|name| format!("{tag}:{name}:{reference}"));
+        let [x, s, o] = session;
+        StreamKeys {
+            tag,
+            reference,
+            all: [x, s, o, m, i, d],
+        }
     }
 }
 

@@ -1,10 +1,12 @@
 //! The stores on Redis and Valkey.
 
+mod blob;
 mod call;
 #[cfg(feature = "redis-cluster")]
 mod cluster;
 mod config;
 mod directory;
+mod events;
 mod fault;
 mod keys;
 mod link;
@@ -60,6 +62,8 @@ struct Shared {
     links: Links,
     /// Random, and another one for each call.
     nonce: AtomicU64,
+    /// How far the clock of the logs is ahead of the server's, in milliseconds.
+    skew: AtomicU64,
 }
 
 impl RedisStore {
@@ -96,6 +100,7 @@ impl RedisStore {
                 config,
                 links,
                 nonce: AtomicU64::new(nonce),
+                skew: AtomicU64::new(0),
             }),
         })
     }
@@ -112,6 +117,19 @@ impl RedisStore {
     fn nonce(&self) -> u64 {
         // An odd step that visits every number.
         (self.shared.nonce).fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed)
+    }
+
+    /// Has the clock that the age of events is counted on run on. For tests.
+    #[cfg(feature = "test-util")]
+    #[cfg_attr(docsrs, doc(cfg(feature = "test-util")))]
+    pub fn advance(&self, by: std::time::Duration) {
+        self.shared
+            .skew
+            .fetch_add(record::millis(by), Ordering::Relaxed);
+    }
+
+    fn skew(&self) -> u64 {
+        self.shared.skew.load(Ordering::Relaxed)
     }
 
     async fn ask(&self, call: Call) -> Result<Reply, StoreError> {

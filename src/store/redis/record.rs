@@ -154,7 +154,7 @@ fn parts<'a>(bytes: &'a [u8], id: &SessionId) -> Result<(&'a str, &'a str, Rest<
     Ok((head.ok_or_else(wrong)?, name.ok_or_else(wrong)?, rest))
 }
 
-fn read_capabilities(digits: &str) -> Result<CapabilityHash, Fault> {
+pub(super) fn read_capabilities(digits: &str) -> Result<CapabilityHash, Fault> {
     let mut bytes = [0; 32];
     if digits.len() != 64 || !digits.is_ascii() {
         return Err(Fault::Misread("a capability hash that is none"));

@@ -26,3 +26,11 @@ scripts! { "lua/ownership.lua":
     TERMINATE = "lua/terminate.lua"
     LEAVE = "lua/leave.lua"
 }
+
+scripts! { "lua/log.lua":
+    OPEN = "lua/open.lua"
+    APPEND = "lua/append.lua"
+    END = "lua/end.lua"
+    READ = "lua/read.lua"
+    SEAL = "lua/seal.lua"
+}
