@@ -1,4 +1,14 @@
 //! The stores on a real server that each test starts for itself.
 
+#![allow(dead_code, unreachable_pub, reason = "a test has no outside")]
+
+#[path = "../support/mod.rs"]
+mod support;
+
 mod contract;
+mod faults;
+mod field;
+mod history;
+mod model;
+mod proxy;
 mod server;

@@ -1,7 +1,5 @@
 //! A real server that a test starts, stops, freezes and empties.
 
-#![allow(dead_code, unreachable_pub, reason = "each test uses its part")]
-
 use std::{
     net::TcpListener,
     path::{Path, PathBuf},
@@ -124,6 +122,10 @@ impl Server {
     /// Lets the clock of the directory run on by `time`.
     pub fn pass(&self, time: Duration) {
         self.turn("clock", i64::try_from(time.as_millis()).expect("a time"));
+        // Faster than any clock runs, so nobody may count on what was left of a lease.
+        static PASSED: AtomicUsize = AtomicUsize::new(0);
+        let passed = PASSED.fetch_add(1, Ordering::Relaxed).to_string();
+        self.command(&["SET", "{mcp-session-guard}:generation", &passed]);
     }
 
     /// Has the server's wall clock jump, as far as the directory can see.
@@ -140,6 +142,17 @@ impl Server {
             .query(&mut self.connection())
             .expect("a marker");
         assert!(turned > millis);
+    }
+
+    /// Waits until the server's clock shows another millisecond.
+    pub fn next_millisecond(&self) {
+        let mut connection = self.connection();
+        let mut now = || {
+            let time: (u64, u64) = redis::cmd("TIME").query(&mut connection).expect("the time");
+            time.0 * 1000 + time.1 / 1000
+        };
+        let then = now();
+        while now() == then {}
     }
 
     /// What the server says of itself.

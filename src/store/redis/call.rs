@@ -16,7 +16,7 @@ pub(super) struct Deadlines {
 
 /// A call that is being put together: keys first, then arguments.
 pub(super) struct Call {
-    script: &'static Script,
+    script: Option<&'static Script>,
     echo: String,
     cmd: Cmd,
 }
@@ -31,8 +31,17 @@ impl Call {
         }
         cmd.arg(echo);
         Self {
-            script,
+            script: Some(script),
             echo: echo.to_owned(),
+            cmd,
+        }
+    }
+
+    /// A command, the reply to which must say by itself what it is about.
+    pub(super) fn plain(cmd: Cmd) -> Self {
+        Self {
+            script: None,
+            echo: String::new(),
             cmd,
         }
     }
@@ -55,36 +64,40 @@ impl Call {
             let wait = deadlines
                 .response
                 .min(limit.saturating_duration_since(asked));
-            let Ok(told) = timeout(wait, self.ask(&mut live.wire)).await else {
-                link.suspect(&live, asked);
-                return Err(Fault::Late("reply"));
-            };
-            match told.and_then(|value| Reply::read(value, &self.echo)) {
+            let told = timeout(wait, self.ask(&mut live.wire)).await;
+            let fault = match told.unwrap_or(Err(Fault::Late("reply"))) {
                 Ok(reply) => {
                     link.heard(&live);
                     return Ok(reply);
                 }
-                Err(fault) => {
-                    if fault.ends_connection() {
-                        link.discard(&live);
-                    }
-                    if !(fault.is_broken_connection() && std::mem::take(&mut again)) {
-                        return Err(fault);
-                    }
-                }
+                Err(fault) => fault,
+            };
+            if fault.ends_connection() {
+                link.discard(&live);
+            } else if fault.is_a_reply() {
+                link.heard(&live);
+            }
+            if !(fault.is_broken_connection() && std::mem::take(&mut again)) {
+                return Err(fault);
             }
         }
     }
 
-    async fn ask(&self, wire: &mut Wire) -> Result<Value, Fault> {
+    async fn ask(&self, wire: &mut Wire) -> Result<Reply, Fault> {
         let told: Result<Value, Fault> = self.cmd.query_async(wire).await.map_err(Fault::from);
-        match told {
-            Err(fault) if fault.is_unknown_script() => {
-                self.script.load_async(wire).await?;
-                Ok(self.cmd.query_async(wire).await?)
+        let value = match (told, self.script) {
+            (Err(fault), Some(script)) if fault.is_unknown_script() => {
+                script.load_async(wire).await?;
+                self.cmd.query_async(wire).await?
             }
-            told => told,
+            (told, _) => told?,
+        };
+        let mut reply = Reply::of(value)?;
+        // Replies of a connection that lost its place answer somebody else's question.
+        if self.script.is_some() && reply.bytes()?.as_slice() != self.echo.as_bytes() {
+            return Err(Fault::Misread("the reply to another question"));
         }
+        Ok(reply)
     }
 }
 
@@ -92,15 +105,19 @@ impl Call {
 pub(super) struct Reply(std::vec::IntoIter<Value>);
 
 impl Reply {
-    fn read(value: Value, echo: &str) -> Result<Self, Fault> {
-        let Value::Array(parts) = value else {
-            return Err(Fault::Misread("no list"));
-        };
-        let mut reply = Self(parts.into_iter());
-        // Replies of a connection that lost its place answer somebody else's question.
-        match reply.bytes()?.as_slice() == echo.as_bytes() {
-            true => Ok(reply),
-            false => Err(Fault::Misread("the reply to another question")),
+    fn of(value: Value) -> Result<Self, Fault> {
+        match value {
+            Value::Array(parts) => Ok(Self(parts.into_iter())),
+            _ => Err(Fault::Misread("no list")),
+        }
+    }
+
+    /// Text, or nothing where there is none.
+    pub(super) fn maybe(&mut self) -> Result<Option<Vec<u8>>, Fault> {
+        match self.0.next() {
+            Some(Value::Nil) => Ok(None),
+            Some(Value::BulkString(bytes)) => Ok(Some(bytes)),
+            _ => Err(Fault::Misread("no text")),
         }
     }
 
@@ -129,10 +146,7 @@ impl Reply {
 
     /// A list within it.
     pub(super) fn list(&mut self) -> Result<Self, Fault> {
-        match self.0.next() {
-            Some(Value::Array(parts)) => Ok(Self(parts.into_iter())),
-            _ => Err(Fault::Misread("no list")),
-        }
+        Self::of(self.0.next().unwrap_or(Value::Nil))
     }
 
     pub(super) fn left(&self) -> usize {

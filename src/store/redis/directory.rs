@@ -1,6 +1,9 @@
-//! [`SessionDirectory`] on Redis: each verb is one script and one round trip.
+//! [`SessionDirectory`] on Redis: each verb is one script and one round trip, and a lookup as a rule is not even a script.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, MutexGuard, PoisonError},
+    time::Duration,
+};
 
 use redis::Script;
 
@@ -8,10 +11,13 @@ use super::{
     RedisStore,
     call::{Call, Reply},
     fault::Fault,
-    keys, record,
+    keys,
+    peers::{Peers, Sample},
+    record,
     script::{BURY, CLAIM, HEARTBEAT, LEAVE, LOOKUP, REGISTER, TAKE_OVER, TERMINATE, TOUCH},
 };
 use crate::{
+    clock::{Clock, SystemClock, Timestamp},
     session::{Fence, InstanceId, SessionId, SessionTerms},
     store::{
         Bury, Claim, ClaimReply, Claimed, Heartbeat, Lookup, Registered, SessionDirectory,
@@ -21,23 +27,25 @@ use crate::{
 
 impl SessionDirectory for RedisStore {
     async fn lookup(&self, id: &SessionId) -> Result<Lookup, StoreError> {
+        let asked = SystemClock.now();
+        if self.peers().are_well(asked)
+            && let Some(lookup) = self.look(id).await?
+        {
+            return Ok(lookup);
+        }
         let mut reply = self.ask(self.of_session(&LOOKUP, id)).await?;
-        Ok(match reply.text()?.as_str() {
-            "owned" => {
-                let record = record::read(&reply.bytes()?, id)?;
-                Lookup::Owned {
-                    record,
-                    address: address(&reply.text()?),
-                }
-            }
+        let lookup = match reply.text()?.as_str() {
+            "owned" => return self.owned(id, asked, &mut reply),
             "orphaned" => Lookup::Orphaned(record::read(&reply.bytes()?, id)?),
             "terminated" => {
                 record::verify(&reply.bytes()?, id)?;
-                Lookup::Terminated
+                return Ok(Lookup::Terminated);
             }
             "absent" => Lookup::Absent,
             other => return Err(unsaid(other)),
-        })
+        };
+        self.peers().doubt(SystemClock.now());
+        Ok(lookup)
     }
 
     async fn register(
@@ -219,6 +227,53 @@ impl SessionDirectory for RedisStore {
 }
 
 impl RedisStore {
+    /// Reads the record and nothing else. Nothing, unless it is that of an instance whose lease is known to be live.
+    async fn look(&self, id: &SessionId) -> Result<Option<Lookup>, StoreError> {
+        let mut cmd = redis::cmd("MGET");
+        cmd.arg(self.keys().session(&keys::hash(id)))
+            .arg(self.keys().generation());
+        let mut reply = self.ask(Call::plain(cmd)).await?;
+        let (Some(bytes), Some(generation)) = (reply.maybe()?, reply.maybe()?) else {
+            return Ok(None);
+        };
+        let Some((owner, over)) = record::owner(&bytes) else {
+            return Ok(None);
+        };
+        let now = SystemClock.now();
+        let known = self.peers().knows(now, &generation, owner, over);
+        let Some(address) = known else {
+            return Ok(None);
+        };
+        let record = record::read(&bytes, id)?;
+        Ok(Some(Lookup::Owned { record, address }))
+    }
+
+    /// What a script said of an owned session, and of the lease that it is owned under.
+    fn owned(
+        &self,
+        id: &SessionId,
+        asked: Timestamp,
+        reply: &mut Reply,
+    ) -> Result<Lookup, StoreError> {
+        let record = record::read(&reply.bytes()?, id)?;
+        let address = address(&reply.text()?);
+        let (left, clock) = (reply.number()?, reply.number()?);
+        self.peers().learn(Sample {
+            generation: &reply.bytes()?,
+            owner: record.owner.epoch().as_u128(),
+            address: address.clone(),
+            left,
+            clock,
+            asked,
+        });
+        Ok(Lookup::Owned { record, address })
+    }
+
+    fn peers(&self) -> MutexGuard<'_, Peers> {
+        let peers = self.shared.peers.lock();
+        peers.unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn of_session(&self, script: &'static Script, id: &SessionId) -> Call {
         let call = Call::new(script, &keys::hash(id), &self.keys().directory([id]));
         self.entering(call)

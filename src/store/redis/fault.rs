@@ -67,6 +67,11 @@ impl Fault {
         matches!(self, Self::Redis(error) if error.is_connection_dropped())
     }
 
+    /// Whether the server itself said so, and is there.
+    pub(super) fn is_a_reply(&self) -> bool {
+        matches!(self, Self::Redis(error) if matches!(error.kind(), ErrorKind::Server(_) | ErrorKind::Extension))
+    }
+
     pub(super) fn is_unknown_script(&self) -> bool {
         matches!(self, Self::Redis(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript))
     }

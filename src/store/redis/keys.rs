@@ -15,11 +15,11 @@ pub(super) struct Keys {
 }
 
 /// How many keys of the directory come before those of sessions.
-pub(super) const DIRECTORY: usize = 5;
+pub(super) const DIRECTORY: usize = 6;
 
 impl Keys {
     pub(super) fn new(prefix: &str) -> Self {
-        let directory = ["marker", "until", "leases", "due", "tombs"];
+        let directory = ["marker", "until", "leases", "due", "tombs", "generation"];
         Self {
             prefix: prefix.to_owned(),
             directory: directory.map(|name| format!("{{{prefix}}}:{name}")),
@@ -32,9 +32,18 @@ impl Keys {
         sessions: impl IntoIterator<Item = &'a SessionId>,
     ) -> Vec<String> {
         let mut keys = self.directory.to_vec();
-        let session = |id| format!("{{{}}}:s:{}", self.prefix, hash(id));
-        keys.extend(sessions.into_iter().map(session));
+        keys.extend(sessions.into_iter().map(|id| self.session(&hash(id))));
         keys
+    }
+
+    /// The key of a session in the directory, by its hash.
+    pub(super) fn session(&self, hash: &str) -> String {
+        format!("{{{}}}:s:{hash}", self.prefix)
+    }
+
+    /// What changes when a lease ends before its time.
+    pub(super) fn generation(&self) -> &str {
+        &self.directory[DIRECTORY - 1]
     }
 }
 

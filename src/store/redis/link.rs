@@ -110,8 +110,8 @@ struct State {
 pub(super) struct Live {
     pub(super) wire: Wire,
     serial: u64,
-    /// When a reply last came over it.
-    heard: Instant,
+    /// Since when somebody waits for a reply, and none came.
+    waiting: Option<Instant>,
 }
 
 impl Link {
@@ -127,8 +127,13 @@ impl Link {
     pub(super) async fn live(self: &Arc<Self>) -> Result<Live, Fault> {
         let attempt = {
             let mut state = lock(&self.state);
-            if let Some(live) = &state.live {
-                return Ok(live.clone());
+            if let Some(live) = &mut state.live {
+                // Whoever waited may have given up, so the next one sees that nobody may be there any more.
+                let since = *live.waiting.get_or_insert_with(Instant::now);
+                if since.elapsed() < self.source.response_deadline() {
+                    return Ok(live.clone());
+                }
+                state.live = None;
             }
             if let Some((at, fault)) = &state.failed
                 && at.elapsed() < PAUSE
@@ -141,9 +146,11 @@ impl Link {
             }
         };
         attempt.await?;
-        let live = lock(&self.state).live.clone();
+        let mut state = lock(&self.state);
         // It may have broken since.
-        live.ok_or(Fault::Late("connection"))
+        let live = state.live.as_mut().ok_or(Fault::Late("connection"))?;
+        live.waiting.get_or_insert_with(Instant::now);
+        Ok(live.clone())
     }
 
     fn attempt(self: &Arc<Self>) -> Attempt {
@@ -169,7 +176,7 @@ impl Link {
                 state.live = Some(Live {
                     wire: wire.clone(),
                     serial: state.serial,
-                    heard: Instant::now(),
+                    waiting: None,
                 });
                 tracing::debug!("connected to the store");
             }
@@ -184,7 +191,7 @@ impl Link {
     /// A reply came over this connection.
     pub(super) fn heard(&self, live: &Live) {
         if let Some(now) = lock(&self.state).same(live) {
-            now.heard = Instant::now();
+            now.waiting = None;
         }
     }
 
@@ -192,14 +199,6 @@ impl Link {
     pub(super) fn discard(&self, live: &Live) {
         let mut state = lock(&self.state);
         if state.same(live).is_some() {
-            state.live = None;
-        }
-    }
-
-    /// A reply is late. When nothing else has come since it was asked for, nobody may be there any more.
-    pub(super) fn suspect(&self, live: &Live, asked: Instant) {
-        let mut state = lock(&self.state);
-        if state.same(live).is_some_and(|now| now.heard <= asked) {
             state.live = None;
         }
     }

@@ -10,6 +10,7 @@ mod events;
 mod fault;
 mod keys;
 mod link;
+mod peers;
 mod record;
 mod script;
 mod wire;
@@ -17,7 +18,7 @@ mod wire;
 use std::{
     fmt,
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicU64, Ordering},
     },
 };
@@ -29,6 +30,7 @@ use self::{
     fault::Fault,
     keys::Keys,
     link::Links,
+    peers::Peers,
     wire::Source,
 };
 use super::StoreError;
@@ -60,6 +62,7 @@ struct Shared {
     config: RedisConfig,
     keys: Keys,
     links: Links,
+    peers: Mutex<Peers>,
     /// Random, and another one for each call.
     nonce: AtomicU64,
     /// How far the clock of the logs is ahead of the server's, in milliseconds.
@@ -99,6 +102,7 @@ impl RedisStore {
                 keys: Keys::new(&config.prefix),
                 config,
                 links,
+                peers: Mutex::default(),
                 nonce: AtomicU64::new(nonce),
                 skew: AtomicU64::new(0),
             }),

@@ -103,6 +103,17 @@ fn hex(digits: Option<&str>) -> Result<u64, Fault> {
         .ok_or(Fault::Misread("a number that is none"))
 }
 
+/// Whose record it is, and by the directory's clock when it is over; nothing of a tombstone.
+pub(super) fn owner(bytes: &[u8]) -> Option<(u128, u64)> {
+    if !bytes.starts_with(b"1S") {
+        return None;
+    }
+    let digits = |from, to| std::str::from_utf8(bytes.get(from..to)?).ok();
+    let owner = u128::from_str_radix(digits(2, 34)?, 16).ok()?;
+    let over = u64::from_str_radix(digits(116, 132)?, 16).ok()?;
+    Some((owner, over))
+}
+
 /// Reads a record and holds it against the session that it was found under.
 pub(super) fn read(bytes: &[u8], id: &SessionId) -> Result<SessionRecord, Fault> {
     let (head, name, rest) = parts(bytes, id)?;

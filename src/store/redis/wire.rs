@@ -13,7 +13,8 @@ use super::{config::RedisConfig, fault::Fault};
 #[derive(Debug)]
 pub(super) struct Source {
     servers: Servers,
-    deadline: Duration,
+    connect: Duration,
+    response: Duration,
 }
 
 enum Servers {
@@ -45,30 +46,39 @@ impl Source {
                 .retries(4)
                 .max_retry_wait(50)
                 .build()?;
-            return Ok(Self {
-                servers: Servers::Cluster(client),
-                deadline: config.connect_deadline,
-            });
+            return Ok(Self::of(Servers::Cluster(client), config));
         }
         let clients = addresses.map(Client::open).collect::<Result<_, _>>()?;
-        Ok(Self {
-            servers: Servers::Any(clients),
-            deadline: config.connect_deadline,
-        })
+        Ok(Self::of(Servers::Any(clients), config))
+    }
+
+    fn of(servers: Servers, config: &RedisConfig) -> Self {
+        Self {
+            servers,
+            connect: config.connect_deadline,
+            response: config.response_deadline,
+        }
     }
 
     pub(super) fn connect_deadline(&self) -> Duration {
-        self.deadline
+        self.connect
+    }
+
+    pub(super) fn response_deadline(&self) -> Duration {
+        self.response
     }
 
     pub(super) async fn connect(&self) -> Result<Wire, Fault> {
-        let clients = match &self.servers {
-            Servers::Any(clients) => clients,
+        match &self.servers {
+            Servers::Any(clients) => self.any(clients).await,
             #[cfg(feature = "redis-cluster")]
-            Servers::Cluster(client) => return super::cluster::connect(client).await,
-        };
+            Servers::Cluster(client) => super::cluster::connect(client).await,
+        }
+    }
+
+    async fn any(&self, clients: &[Client]) -> Result<Wire, Fault> {
         // An address where nobody answers must not cost the others their turn.
-        let each = self.deadline / u32::try_from(clients.len()).unwrap_or(1).max(1);
+        let each = self.connect / u32::try_from(clients.len()).unwrap_or(1).max(1);
         let mut last = Fault::Refused("there is no address to connect to".into());
         for client in clients {
             let made = tokio::time::timeout(each, open(client));

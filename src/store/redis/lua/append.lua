@@ -42,9 +42,11 @@ local function make_room()
   end
   return true
 end
--- What is old goes too, a little at a time, whatever its stream.
+-- What is old goes too, now and then, whatever its stream.
 local function tidy()
-  for _, member in ipairs(redis.call('ZRANGE', O, 0, 1 + #news)) do
+  if now - x.tidied < AGE / 64 then return end
+  x.tidied = now
+  for _, member in ipairs(redis.call('ZRANGE', O, 0, 255)) do
     local ref = string.match(member, '^%S+')
     local other = stream(ref)
     if not other then uncount(member) elseif other ~= s then expire(other) end

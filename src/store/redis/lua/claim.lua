@@ -6,6 +6,7 @@ for _, lapsed in ipairs(redis.call('ZRANGEBYSCORE', UNTIL, '-inf', clock, 'LIMIT
   redis.call('ZREM', UNTIL, lapsed)
   redis.call('HDEL', LEASES, lapsed)
 end
+if (left_of(owner) or 0) > lease then shorten() end
 redis.call('ZADD', UNTIL, clock + lease, owner)
 redis.call('HSET', LEASES, owner, lease .. ' ' .. address)
 local step = math.max(math.floor(lease / 4), 1)

@@ -15,9 +15,12 @@ local now = time[1] * 1000 + math.floor(time[2] / 1000) + tonumber(ARGV[2])
 
 local x
 local function session()
-  local h = redis.call('HMGET', X, 'schema', 'id', 'events', 'bytes', 'order', 'sealed')
+  local h = redis.call('HMGET', X, 'schema', 'id', 'events', 'bytes', 'order', 'sealed', 'tidied')
   if h[1] and h[1] ~= '1' then error('CORRUPT the log is of another schema') end
-  x = { id = h[2], events = tonumber(h[3] or 0), bytes = tonumber(h[4] or 0), order = tonumber(h[5] or 0), sealed = h[6] }
+  x = {
+    id = h[2], events = tonumber(h[3] or 0), bytes = tonumber(h[4] or 0), order = tonumber(h[5] or 0), sealed = h[6],
+    tidied = tonumber(h[7] or 0),
+  }
 end
 
 -- Before the first write of a verb that must not fail for want of memory; a replica refuses it.
@@ -28,13 +31,14 @@ local function stream(ref)
   local s = loaded[ref]
   if s ~= nil then return s end
   local m = BASE .. 'm:' .. ref
-  local h = redis.call('HMGET', m, 'fence', 'head', 'from', 'keep', 'reader', 'touched', 'ended', 'holes', 'kept')
+  local h = redis.call('HMGET', m, 'fence', 'head', 'from', 'keep', 'reader', 'touched', 'ended', 'holes', 'kept',
+    'looked')
   s = false
   if h[1] then
     s = {
       ref = ref, m = m, i = BASE .. 'i:' .. ref, d = BASE .. 'd:' .. ref, fence = h[1], head = tonumber(h[2]),
       from = tonumber(h[3]), keep = tonumber(h[4]), reader = h[5] == '1', touched = tonumber(h[6]), ended = h[7],
-      holes = h[8] or '', kept = tonumber(h[9]),
+      holes = h[8] or '', kept = tonumber(h[9]), looked = tonumber(h[10]),
     }
   end
   loaded[ref] = s
@@ -89,7 +93,10 @@ local function take(s, l)
   s.taken = true
 end
 
+-- What is older than it may be goes, but not at each call: it may grow a little older.
 local function expire(s)
+  if now - s.looked < AGE / 16 then return end
+  s.looked = now
   local l = front(s)
   while l and now - l.at >= AGE and is_free(s, l) do
     take(s, l)
@@ -99,13 +106,14 @@ end
 
 local function store(s)
   redis.call('HSET', s.m, 'head', text(s.head), 'from', text(s.from), 'keep', text(s.keep), 'reader',
-    s.reader and '1' or '0', 'touched', text(s.touched), 'holes', s.holes)
+    s.reader and '1' or '0', 'touched', text(s.touched), 'holes', s.holes, 'looked', text(s.looked))
   s.taken = nil
 end
 
 -- Writes down what became of the session and of the other streams.
 local function store_session()
-  redis.call('HSET', X, 'events', text(x.events), 'bytes', text(x.bytes), 'order', text(x.order))
+  redis.call('HSET', X, 'events', text(x.events), 'bytes', text(x.bytes), 'order', text(x.order),
+    'tidied', text(x.tidied))
   for _, s in pairs(loaded) do
     if s and s.taken then redis.call('HSET', s.m, 'from', text(s.from), 'holes', s.holes) end
   end

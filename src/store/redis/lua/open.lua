@@ -28,7 +28,7 @@ end
 
 local m = BASE .. 'm:' .. REF
 redis.call('HSET', m, 'header', header, 'fence', fence, 'head', '0', 'from', '1', 'keep', '1', 'reader', '0',
-  'touched', text(now), 'kept', text(now))
+  'touched', text(now), 'kept', text(now), 'looked', text(now))
 redis.call('ZADD', S, number, REF)
 redis.call('HSET', X, 'schema', '1', 'id', id)
 store_session()

@@ -5,7 +5,7 @@ if not is_live(owner) then return say('no_lease') end
 local r = slot(key)
 if r then
   -- The caller's own, written by an attempt whose reply was lost.
-  if not r.tomb and r.owner == owner and r.rest == rest then return say('recorded', r.fence) end
+  if not r.tomb and r.owner == owner and r.residency == residency and r.rest == rest then return say('recorded', r.fence) end
   return say('occupied', r.text)
 end
 sweep(4)
