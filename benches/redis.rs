@@ -2,6 +2,7 @@
 //! type: `cargo bench --features redis --bench redis`. `REDIS_SERVER` names another program, a Valkey for one.
 
 #[path = "../tests/redis/server.rs"]
+#[allow(dead_code, unreachable_pub, reason = "this uses a part of it")]
 mod server;
 
 use std::{

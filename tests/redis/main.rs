@@ -11,4 +11,5 @@ mod field;
 mod history;
 mod model;
 mod proxy;
+mod round_trips;
 mod server;

@@ -157,14 +157,15 @@ impl Server {
 
     /// What the server says of itself.
     pub fn info(&self, section: &str, field: &str) -> String {
-        let info: String = redis::cmd("INFO")
-            .arg(section)
-            .query(&mut self.connection())
-            .expect("info");
+        let info = self.text(&["INFO", section]);
         let line = info
             .lines()
             .find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
         line.unwrap_or_else(|| panic!("no {field}")).to_owned()
+    }
+
+    pub fn text(&self, words: &[&str]) -> String {
+        redis::from_redis_value(self.command(words)).expect("text")
     }
 
     pub fn command(&self, words: &[&str]) -> redis::Value {

@@ -34,18 +34,22 @@ impl SessionDirectory for RedisStore {
             return Ok(lookup);
         }
         let mut reply = self.ask(self.of_session(&LOOKUP, id)).await?;
-        let lookup = match reply.text()?.as_str() {
-            "owned" => return self.owned(id, asked, &mut reply),
-            "orphaned" => Lookup::Orphaned(record::read(&reply.bytes()?, id)?),
+        Ok(match reply.text()?.as_str() {
+            "owned" => self.owned(id, asked, &mut reply)?,
+            "orphaned" => {
+                self.peers().doubt(SystemClock.now());
+                Lookup::Orphaned(record::read(&reply.bytes()?, id)?)
+            }
             "terminated" => {
                 record::verify(&reply.bytes()?, id)?;
-                return Ok(Lookup::Terminated);
+                Lookup::Terminated
             }
-            "absent" => Lookup::Absent,
+            "absent" => {
+                self.peers().met(true);
+                Lookup::Absent
+            }
             other => return Err(unsaid(other)),
-        };
-        self.peers().doubt(SystemClock.now());
-        Ok(lookup)
+        })
     }
 
     async fn register(
@@ -240,7 +244,11 @@ impl RedisStore {
             return Ok(None);
         };
         let now = SystemClock.now();
-        let known = self.peers().knows(now, &generation, owner, over);
+        let known = {
+            let mut peers = self.peers();
+            peers.met(false);
+            peers.knows(now, &generation, owner, over)
+        };
         let Some(address) = known else {
             return Ok(None);
         };
@@ -258,7 +266,9 @@ impl RedisStore {
         let record = record::read(&reply.bytes()?, id)?;
         let address = address(&reply.text()?);
         let (left, clock) = (reply.number()?, reply.number()?);
-        self.peers().learn(Sample {
+        let mut peers = self.peers();
+        peers.met(false);
+        peers.learn(Sample {
             generation: &reply.bytes()?,
             owner: record.owner.epoch().as_u128(),
             address: address.clone(),

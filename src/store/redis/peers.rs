@@ -14,8 +14,10 @@ use crate::clock::Timestamp;
 const MOST: usize = 4096;
 /// How long a lease that was not heard of again makes the directory the first to be asked.
 const MISSED: Duration = Duration::from_secs(600);
-/// How long the directory is the first to be asked after it said something that could not be known here.
+/// How long the directory is the first to be asked after somebody's lease had ended.
 const DOUBT: Duration = Duration::from_secs(1);
+/// So many more sessions that do not exist than such that do are asked for before the directory is the first to be asked.
+const STRANGERS: u8 = 4;
 
 /// Leases of one generation. Pure: the present is passed in.
 #[derive(Debug, Default)]
@@ -28,6 +30,8 @@ pub(super) struct Peers {
     well_until: Timestamp,
     /// Until when the directory is asked first.
     doubt: Timestamp,
+    /// How many more sessions were asked for that do not exist than such that do.
+    strangers: u8,
 }
 
 #[derive(Debug)]
@@ -71,7 +75,7 @@ impl Peers {
         self.well_until = all.min().unwrap_or_default();
     }
 
-    /// The directory had to be asked, since what it said is nothing that could be known here.
+    /// A session was asked for whose owner's lease had ended; there may be more of them.
     pub(super) fn doubt(&mut self, now: Timestamp) {
         self.doubt = now.after(DOUBT);
         self.leases
@@ -79,9 +83,18 @@ impl Peers {
         self.count();
     }
 
-    /// Whether a look at the record is likely to be enough: every lease that was heard of is still good.
+    /// A session was asked for that does not exist, or one that does.
+    pub(super) fn met(&mut self, stranger: bool) {
+        self.strangers = match stranger {
+            true => (2 * STRANGERS).min(self.strangers + 1),
+            false => self.strangers.saturating_sub(1),
+        };
+    }
+
+    /// Whether a look at the record is likely to be enough: every lease that was heard of is still good, and those who ask
+    /// mostly ask for what there is.
     pub(super) fn are_well(&self, now: Timestamp) -> bool {
-        now >= self.doubt && now < self.well_until
+        now >= self.doubt && now < self.well_until && self.strangers < STRANGERS
     }
 
     /// Whether this owner's lease is certainly live and a record that is over then is certainly not over. Gives its address.
@@ -167,5 +180,23 @@ mod tests {
         // Not for ever.
         peers.doubt(at(700_000));
         assert!(peers.leases.is_empty());
+    }
+
+    #[test]
+    fn who_asks_mostly_for_what_there_is_not_is_sent_to_the_directory() {
+        let mut peers = peers(6400);
+        for _ in 0..100 {
+            peers.met(true);
+            peers.met(false);
+            assert!(peers.are_well(at(0)));
+        }
+        for _ in 0..100 {
+            peers.met(true);
+        }
+        assert!(!peers.are_well(at(0)));
+        for _ in 0..10 {
+            peers.met(false);
+        }
+        assert!(peers.are_well(at(0)));
     }
 }
