@@ -5,8 +5,9 @@ use std::{sync::Mutex, time::Duration};
 use mcp_session_guard::{
     session::{Epoch, InstanceId},
     store::{
-        RedisStore, SessionDirectory,
-        contract::{DirectoryHarness, EventHarness, EventRetention},
+        ClaimToken, Fingerprint, KeyClaim, RedisStore, RequestKey, RequestLedger, SessionDirectory,
+        StoreErrorKind,
+        contract::{DirectoryHarness, EventHarness, EventRetention, LedgerHarness, LedgerTimes},
     },
 };
 
@@ -87,4 +88,54 @@ mod events {
     use super::OnRedis;
 
     mcp_session_guard::event_contract!(OnRedis);
+}
+
+/// Has the present incarnation of the ledger begin, since no time passes before.
+async fn begin_ledger(store: &RedisStore) {
+    let claim = KeyClaim::new(
+        RequestKey::from_bytes([0; 32]),
+        Fingerprint::from_bytes([0; 32]),
+        ClaimToken::from_u128(0),
+        Duration::ZERO,
+    );
+    let recovering = store.begin(&claim).await.unwrap_err().kind();
+    assert_eq!(recovering, StoreErrorKind::Recovering);
+}
+
+impl LedgerHarness for OnRedis {
+    type Ledger = RedisStore;
+
+    async fn start(times: LedgerTimes) -> Self {
+        let server = Server::start();
+        let config = server
+            .config()
+            .with_outcomes(times.outcomes)
+            .with_retry_horizon(times.retry_horizon);
+        let store = RedisStore::connect(config).await.expect("a store");
+        begin_ledger(&store).await;
+        server.pass_in_ledger(times.retry_horizon);
+        Self {
+            server: Mutex::new(server),
+            store,
+        }
+    }
+
+    fn ledger(&self) -> &RedisStore {
+        &self.store
+    }
+
+    async fn pass(&self, time: Duration) {
+        self.server.lock().unwrap().pass_in_ledger(time);
+    }
+
+    async fn lose_memory(&self) {
+        self.server.lock().unwrap().restart();
+        begin_ledger(&self.store).await;
+    }
+}
+
+mod ledger {
+    use super::OnRedis;
+
+    mcp_session_guard::ledger_contract!(OnRedis);
 }

@@ -14,6 +14,13 @@ use redis::{Client, Connection};
 /// How long anything here may take that usually takes milliseconds.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
+const DIRECTORY: &str = "{mcp-session-guard}:marker";
+const LEDGER: &str = "{mcp-session-guard:0}:marker";
+
+fn millis(time: Duration) -> i64 {
+    i64::try_from(time.as_millis()).expect("a time")
+}
+
 #[derive(Debug)]
 pub struct Server {
     pub port: u16,
@@ -121,7 +128,7 @@ impl Server {
 
     /// Lets the clock of the directory run on by `time`.
     pub fn pass(&self, time: Duration) {
-        self.turn("clock", i64::try_from(time.as_millis()).expect("a time"));
+        self.turn(DIRECTORY, "clock", millis(time));
         // Faster than any clock runs, so nobody may count on what was left of a lease.
         static PASSED: AtomicUsize = AtomicUsize::new(0);
         let passed = PASSED.fetch_add(1, Ordering::Relaxed).to_string();
@@ -131,12 +138,17 @@ impl Server {
     /// Has the server's wall clock jump, as far as the directory can see.
     pub fn jump(&self, millis: i64) {
         // What it compares the present with is as much less.
-        self.turn("raw", -millis);
+        self.turn(DIRECTORY, "raw", -millis);
     }
 
-    fn turn(&self, field: &str, millis: i64) {
+    /// Lets the clock of the ledger run on by `time`.
+    pub fn pass_in_ledger(&self, time: Duration) {
+        self.turn(LEDGER, "clock", millis(time));
+    }
+
+    fn turn(&self, marker: &str, field: &str, millis: i64) {
         let turned: i64 = redis::cmd("HINCRBY")
-            .arg("{mcp-session-guard}:marker")
+            .arg(marker)
             .arg(field)
             .arg(millis)
             .query(&mut self.connection())

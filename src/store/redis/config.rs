@@ -42,6 +42,17 @@ pub struct RedisConfig {
     /// How long a stream that is neither over nor written nor read is kept, and the seal of a session. Default 25 hours,
     /// which is more than the idle limit of an instance.
     pub max_silence: Duration,
+    /// How many keyed requests are remembered, those in progress included. Default one million.
+    pub max_keys: usize,
+    /// How many bytes the outcomes of keyed requests take. Default 256 MiB. Beyond that the oldest are dropped; that they
+    /// ran stays known.
+    pub max_outcome_bytes: usize,
+    /// How long it is remembered that a keyed request ran, and what came of it. Default 24 hours.
+    pub outcomes: Duration,
+    /// How long after the server lost its memory no key is taken that was not seen since. Default 5 minutes; it should be
+    /// as long as clients go on retrying, and longer than any claim's lease. A server that nothing was ever written to
+    /// may have lost it too.
+    pub retry_horizon: Duration,
 }
 
 impl RedisConfig {
@@ -64,6 +75,10 @@ impl RedisConfig {
             max_event_age: Duration::from_secs(300),
             max_streams_per_session: 256,
             max_silence: Duration::from_secs(25 * 3600),
+            max_keys: 1_000_000,
+            max_outcome_bytes: 256 << 20,
+            outcomes: Duration::from_secs(24 * 3600),
+            retry_horizon: Duration::from_secs(300),
         }
     }
 
@@ -164,6 +179,34 @@ impl RedisConfig {
     #[must_use]
     pub fn with_max_silence(mut self, silence: Duration) -> Self {
         self.max_silence = silence;
+        self
+    }
+
+    /// Sets how many keyed requests are remembered.
+    #[must_use]
+    pub fn with_max_keys(mut self, keys: usize) -> Self {
+        self.max_keys = keys;
+        self
+    }
+
+    /// Sets how many bytes the outcomes of keyed requests take.
+    #[must_use]
+    pub fn with_max_outcome_bytes(mut self, bytes: usize) -> Self {
+        self.max_outcome_bytes = bytes;
+        self
+    }
+
+    /// Sets how long it is remembered what came of a keyed request.
+    #[must_use]
+    pub fn with_outcomes(mut self, kept: Duration) -> Self {
+        self.outcomes = kept;
+        self
+    }
+
+    /// Sets how long after a loss of memory no new key is taken.
+    #[must_use]
+    pub fn with_retry_horizon(mut self, horizon: Duration) -> Self {
+        self.retry_horizon = horizon;
         self
     }
 }

@@ -68,6 +68,17 @@ impl Keys {
         LogKeys { tag, session }
     }
 
+    /// The keys of a keyed request, by the digits of its key: those of the ledger first.
+    pub(super) fn request(&self, key: &str, partitions: usize) -> [String; 4] {
+        let digits = key.get(..4).unwrap_or_default();
+        let partition = usize::from_str_radix(digits, 16).unwrap_or_default() % partitions;
+        let tag = format!("{{{}:{partition}}}", self.prefix);
+        ["marker", "due", "kept", "k"].map(|name| match name {
+            "k" => format!("{tag}:k:{key}"),
+            name => format!("{tag}:{name}"),
+        })
+    }
+
     pub(super) fn stream(&self, key: &StreamKey) -> StreamKeys {
         let LogKeys { tag, session } = self.log(&key.session);
         let reference = format!("{}.{}", key.epoch, key.stream);

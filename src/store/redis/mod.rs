@@ -9,6 +9,7 @@ mod directory;
 mod events;
 mod fault;
 mod keys;
+mod ledger;
 mod link;
 mod peers;
 mod record;

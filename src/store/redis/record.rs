@@ -166,14 +166,18 @@ fn parts<'a>(bytes: &'a [u8], id: &SessionId) -> Result<(&'a str, &'a str, Rest<
 }
 
 pub(super) fn read_capabilities(digits: &str) -> Result<CapabilityHash, Fault> {
+    let bytes = read_bytes(digits).ok_or(Fault::Misread("a capability hash that is none"))?;
+    Ok(CapabilityHash::from_bytes(bytes))
+}
+
+/// Thirty-two bytes from their digits.
+pub(super) fn read_bytes(digits: &str) -> Option<[u8; 32]> {
     let mut bytes = [0; 32];
-    if digits.len() != 64 || !digits.is_ascii() {
-        return Err(Fault::Misread("a capability hash that is none"));
+    if digits.len() != 64 {
+        return None;
     }
     for (at, byte) in bytes.iter_mut().enumerate() {
-        let digits = digits.get(2 * at..2 * at + 2).unwrap_or_default();
-        *byte = u8::from_str_radix(digits, 16)
-            .map_err(|_| Fault::Misread("a capability hash that is none"))?;
+        *byte = u8::from_str_radix(digits.get(2 * at..2 * at + 2)?, 16).ok()?;
     }
-    Ok(CapabilityHash::from_bytes(bytes))
+    Some(bytes)
 }

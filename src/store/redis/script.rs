@@ -8,14 +8,20 @@ use std::sync::LazyLock;
 use redis::Script;
 
 macro_rules! scripts {
-    ($prelude:literal: $($name:ident = $file:literal)+) => {
-        $(pub(super) static $name: LazyLock<Script> = LazyLock::new(|| {
-            Script::new(concat!(include_str!($prelude), include_str!($file)))
-        });)+
+    ($($prelude:literal)+: $($name:ident = $file:literal)+) => {
+        scripts! { @all ($($prelude),+): $($name = $file)+ }
+    };
+    (@all $preludes:tt: $($name:ident = $file:literal)+) => {
+        $(scripts! { @one $preludes: $name = $file })+
+    };
+    (@one ($($prelude:literal),+): $name:ident = $file:literal) => {
+        pub(super) static $name: LazyLock<Script> = LazyLock::new(|| {
+            Script::new(concat!($(include_str!($prelude),)+ include_str!($file)))
+        });
     };
 }
 
-scripts! { "lua/ownership.lua":
+scripts! { "lua/memory.lua" "lua/ownership.lua":
     LOOKUP = "lua/lookup.lua"
     REGISTER = "lua/register.lua"
     CLAIM = "lua/claim.lua"
@@ -33,4 +39,11 @@ scripts! { "lua/log.lua":
     END = "lua/end.lua"
     READ = "lua/read.lua"
     SEAL = "lua/seal.lua"
+}
+
+scripts! { "lua/memory.lua" "lua/ledger.lua":
+    BEGIN = "lua/begin.lua"
+    RENEW = "lua/renew.lua"
+    COMPLETE = "lua/complete.lua"
+    RELEASE = "lua/release.lua"
 }
