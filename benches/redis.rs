@@ -1,6 +1,8 @@
 //! The stores on a Redis server that this starts for itself, beside a bare `GET` and a bare `XADD` on the same connection
 //! type: `cargo bench --features redis --bench redis`. `REDIS_SERVER` names another program, a Valkey for one.
 
+mod support;
+
 #[path = "../tests/redis/server.rs"]
 #[allow(dead_code, unreachable_pub, reason = "this uses a part of it")]
 mod server;
@@ -16,12 +18,14 @@ use mcp_session_guard::{
     mcp::Subject,
     session::{Epoch, Fence, Incarnation, InstanceId, Residency, SessionId, SessionTerms},
     store::{
-        Append, Claim, Event, EventStore, Lookup, RedisStore, Seq, SessionDirectory, StreamHeader,
-        StreamKey,
+        Append, Claim, Event, EventStore, Lookup, MemoryConfig, MemoryStore, RedisStore, Seq,
+        SessionDirectory, StreamHeader, StreamKey,
     },
 };
 use redis::aio::MultiplexedConnection;
 use server::Server;
+use support::{Guard, instance, on_session, open, session_id};
+use tower::Service;
 
 const CALLS: usize = 8_000;
 const SESSIONS: usize = 1_000;
@@ -40,6 +44,7 @@ fn main() -> ExitCode {
     let good = runtime.block_on(async {
         let round_trips = round_trips(&server).await;
         let events = events(&server).await;
+        layers(&server).await;
         round_trips && events
     });
     if good {
@@ -257,4 +262,50 @@ async fn append(store: &RedisStore, total: usize, batch: usize) -> f64 {
     }))
     .await;
     total as f64 / begun.elapsed().as_secs_f64()
+}
+
+/// The guard on either store, on this thread's runtime.
+async fn layers(server: &Server) {
+    const LEASE: Duration = Duration::from_secs(3600);
+    let config = MemoryConfig::default().with_max_lease(LEASE);
+    let memory = MemoryStore::with_config(config);
+    let config = server.config().with_max_lease(LEASE).with_prefix("layers");
+    let redis = RedisStore::connect(config).await.expect("a store");
+    println!("{:<40} {:>11}  {:>11}", "through the guard", "p50", "p99");
+    guarded("memory", &memory).await;
+    guarded("redis", &redis).await;
+}
+
+async fn guarded(store: &str, directory: &(impl SessionDirectory + Clone)) {
+    let owner = instance(directory.clone()).await.expect("joins");
+    let other = instance(directory.clone()).await.expect("joins");
+    let (mut owner, mut other) = (support::guard(&owner), support::guard(&other));
+    let [mut opened, mut owned, mut elsewhere] = [(); 3].map(|()| Times::default());
+    for n in 0..SESSIONS {
+        opened.time(open(&mut owner, n..n + 1)).await;
+    }
+    for n in 0..CALLS {
+        let id = session_id(n % SESSIONS);
+        assert_eq!(owned.time(status(&mut owner, &id)).await, 200);
+        assert_eq!(elsewhere.time(status(&mut other, &id)).await, 409);
+    }
+    for (what, times) in [
+        ("initialize", &mut opened),
+        ("a call at the owner", &mut owned),
+        ("a call elsewhere", &mut elsewhere),
+    ] {
+        let (median, tail) = (times.percentile(50), times.percentile(99));
+        println!(
+            "{:<40} {median:>8.1} µs  {tail:>8.1} µs",
+            format!("{store}: {what}")
+        );
+    }
+}
+
+async fn status(guard: &mut Guard, id: &str) -> u16 {
+    let answer = guard.call(on_session(id)).await;
+    answer
+        .unwrap_or_else(|never| match never {})
+        .status()
+        .as_u16()
 }

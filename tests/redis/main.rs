@@ -5,6 +5,8 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+#[cfg(feature = "redis-cluster")]
+mod cluster;
 mod contract;
 mod faults;
 mod field;

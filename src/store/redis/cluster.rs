@@ -16,7 +16,7 @@ pub(super) async fn connect(client: &ClusterClient) -> Result<Wire, Fault> {
     let primaries = || RoutingInfo::MultiNode((MultipleNodeRoutingInfo::AllMasters, None));
     let mut ask = redis::cmd("INFO");
     ask.arg("memory");
-    for (_, memory) in told(connection.route_command(&ask, primaries()).await?)? {
+    for (_, memory) in told(connection.route_command(ask.clone(), primaries()).await?)? {
         examine(&memory, "role:master")?;
     }
     Ok(Wire::Cluster(connection))
