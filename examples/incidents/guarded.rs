@@ -8,7 +8,7 @@ use mcp_session_guard::{
     instance::Instance,
     resume_guard::{LogReach, ResumeGuardLayer},
     session::Offer,
-    store::{EventStore, MemoryStore},
+    store::{EventStore, SharedDirectory},
 };
 use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
 use tower::ServiceBuilder;
@@ -22,7 +22,7 @@ use crate::{
 
 /// What the instances share.
 pub(crate) struct Shared {
-    pub(crate) directory: MemoryStore,
+    pub(crate) directory: SharedDirectory,
     pub(crate) handshakes: Arc<Handshakes>,
     pub(crate) runs: Runs,
 }

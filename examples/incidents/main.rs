@@ -1,5 +1,5 @@
 //! Incidents that MCP sessions have on more than one instance, run on real servers over real sockets, each
-//! unguarded and guarded: `cargo run --release --example incidents [-- [--json] [NAME]...]`.
+//! unguarded and guarded: `cargo run --release --example incidents [-- [--json] [--store redis[=ADDRESS]] [NAME]...]`.
 
 mod balancer;
 mod caller;
@@ -19,6 +19,7 @@ mod report;
 mod ring;
 mod rolling_deploy;
 mod stateless_resume;
+mod store;
 mod stream;
 
 use std::process::ExitCode;
@@ -65,24 +66,28 @@ const INCIDENTS: &[Incident] = &[
 
 struct Options {
     json: bool,
+    store: String,
     chosen: Vec<&'static Incident>,
 }
 
-fn options(args: impl Iterator<Item = String>) -> Result<Options, String> {
+fn options(mut args: impl Iterator<Item = String>) -> Result<Options, String> {
     let mut options = Options {
         json: false,
+        store: "memory".to_owned(),
         chosen: Vec::new(),
     };
-    for arg in args {
+    while let Some(arg) = args.next() {
         if arg == "--json" {
             options.json = true;
+        } else if arg == "--store" {
+            options.store = args.next().ok_or("--store needs the name of one")?;
         } else if let Some(incident) = INCIDENTS.iter().find(|incident| incident.name == arg) {
             options.chosen.push(incident);
         } else {
             let names: Vec<_> = INCIDENTS.iter().map(|incident| incident.name).collect();
             let names = names.join(", ");
             return Err(format!(
-                "unknown incident or option '{arg}'; the incidents are: {names}; the option is --json"
+                "unknown incident or option '{arg}'; the incidents are: {names}; the options are --json, --store redis"
             ));
         }
     }
@@ -139,6 +144,14 @@ async fn main() -> ExitCode {
     }
     let options = match options(std::env::args().skip(1)) {
         Ok(options) => options,
+        Err(error) => {
+            eprintln!("{error}");
+            return ExitCode::from(2);
+        }
+    };
+    // It runs for as long as this is held.
+    let _server = match store::choose(&options.store) {
+        Ok(server) => server,
         Err(error) => {
             eprintln!("{error}");
             return ExitCode::from(2);

@@ -6,7 +6,7 @@ use axum::{
     Router, http::HeaderValue, middleware::map_response, response::Response, serve::ListenerExt,
 };
 use mcp_session_guard::{
-    affinity_guard::AffinityGuardLayer, instance::Instance, store::MemoryStore,
+    affinity_guard::AffinityGuardLayer, instance::Instance, store::SharedDirectory,
 };
 use rmcp::transport::streamable_http_server::{
     StreamableHttpServerConfig, session::local::LocalSessionManager,
@@ -30,7 +30,7 @@ impl Pod {
     pub(crate) async fn start(
         name: Arc<str>,
         variant: Variant,
-        store: MemoryStore,
+        store: SharedDirectory,
     ) -> Result<Self, Error> {
         let label = Arc::clone(&name);
         Self::launch(name, async move |address| {
@@ -103,7 +103,7 @@ impl Pod {
 async fn open(
     name: &Arc<str>,
     variant: Variant,
-    store: MemoryStore,
+    store: SharedDirectory,
     address: SocketAddr,
 ) -> Result<Router, Error> {
     Ok(match variant {

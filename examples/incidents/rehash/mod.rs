@@ -6,7 +6,6 @@ mod tally;
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
-use mcp_session_guard::store::MemoryStore;
 use tokio::{
     task::JoinSet,
     time::{Instant, sleep_until},
@@ -19,6 +18,7 @@ use crate::{
     edge::Edge,
     pod::Pod,
     report::{Report, Variant},
+    store,
 };
 
 const PODS: usize = 6;
@@ -32,7 +32,7 @@ const PACE: Duration = Duration::from_millis(500);
 
 pub(crate) async fn run(variant: Variant) -> Result<Report, Error> {
     let progress = |what: &str| eprintln!("rehash {variant}: {what}");
-    let store = MemoryStore::new();
+    let store = store::open().await?.directory;
     let mut pods = Vec::new();
     for number in 1..=PODS {
         let name = Arc::from(format!("pod-{number}"));

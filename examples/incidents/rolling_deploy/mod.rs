@@ -6,7 +6,11 @@ mod front;
 
 use std::sync::Arc;
 
-use mcp_session_guard::{instance::Instance, resume_guard::LogReach, store::MemoryStore};
+use mcp_session_guard::{
+    instance::Instance,
+    resume_guard::LogReach,
+    store::{MemoryStore, SharedEvents},
+};
 use tokio::{sync::watch, task::JoinSet};
 
 use self::{
@@ -20,6 +24,7 @@ use crate::{
     guarded::{self, Shared},
     pod::Pod,
     report::{Figure::Count, Report, Variant},
+    store,
 };
 
 const INSTANCES: usize = 3;
@@ -64,21 +69,22 @@ struct Deploy {
     set_up: SetUp,
     shared: Shared,
     jobs: Jobs,
-    events: MemoryStore,
+    events: SharedEvents,
     pods: Vec<(Pod, Option<Instance>)>,
 }
 
 impl Deploy {
     async fn start(set_up: SetUp) -> Result<Self, Error> {
+        let stores = store::open().await?;
         let mut deploy = Self {
             set_up,
             shared: Shared {
-                directory: MemoryStore::new(),
+                directory: stores.directory,
                 handshakes: Arc::default(),
                 runs: Runs::default(),
             },
             jobs: Jobs::default(),
-            events: MemoryStore::new(),
+            events: stores.events,
             pods: Vec::new(),
         };
         for number in 1..=INSTANCES {
@@ -93,7 +99,7 @@ impl Deploy {
             SetUp::Unguarded => {
                 return Ok((front::start(name, &self.shared, &self.jobs).await?, None));
             }
-            SetUp::Local => (LogReach::Local, MemoryStore::new()),
+            SetUp::Local => (LogReach::Local, SharedEvents::new(MemoryStore::new())),
             SetUp::Shared => (LogReach::Shared, self.events.clone()),
         };
         let (pod, instance) = guarded::start(name, &self.shared, reach, events).await?;

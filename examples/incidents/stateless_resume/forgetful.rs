@@ -3,13 +3,13 @@
 use mcp_session_guard::{
     session::{Fence, SessionId},
     store::{
-        Append, Ending, EventStore, MemoryStore, Page, Seq, Snapshot, StoreError, StreamHeader,
+        Append, Ending, EventStore, Page, Seq, SharedEvents, Snapshot, StoreError, StreamHeader,
         StreamKey,
     },
 };
 
 #[derive(Clone)]
-pub(super) struct Forgetful(pub(super) MemoryStore);
+pub(super) struct Forgetful(pub(super) SharedEvents);
 
 impl EventStore for Forgetful {
     async fn open(&self, header: &StreamHeader) -> Result<(), StoreError> {

@@ -6,7 +6,7 @@ mod front;
 
 use std::sync::Arc;
 
-use mcp_session_guard::{resume_guard::LogReach, store::MemoryStore};
+use mcp_session_guard::resume_guard::LogReach;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -19,6 +19,7 @@ use crate::{
     guarded::{self, Shared},
     naive::Log,
     report::{Figure::Count, Report, Variant},
+    store,
     stream::Heard,
 };
 
@@ -47,12 +48,13 @@ pub(crate) async fn run(variant: Variant) -> Result<Report, Error> {
     // Dropped last: an instance lives as long as somebody holds it.
     let mut instances = Vec::new();
     let log = Arc::new(Log::default());
+    let stores = store::open().await?;
     let shared = Shared {
-        directory: MemoryStore::new(),
+        directory: stores.directory,
         handshakes: Arc::default(),
         runs: runs.clone(),
     };
-    let events = Forgetful(MemoryStore::new());
+    let events = Forgetful(stores.events);
     for number in 1..=INSTANCES {
         let name = format!("pod-{number}");
         pods.push(match variant {
