@@ -278,6 +278,66 @@ async fn a_replica_is_promoted_that_had_not_heard_of_the_last_writes() {
     }
 }
 
+#[cfg(feature = "redis-sentinel")]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sentinel_says_who_is_the_primary_now() {
+    let (mut one, other) = pair().await;
+    let sentinel = Server::sentinel("guard", &one);
+    until("a sentinel that knows the replica", async || {
+        sentinel.info("sentinel", "master0").contains("slaves=1")
+    })
+    .await;
+    let config = RedisConfig::new(sentinel.url()).with_sentinel("guard");
+    let field = field(config, Pinned).await;
+    let traffic = field.traffic();
+    one.kill();
+    until("another primary", async || {
+        other.info("replication", "role") == "master"
+    })
+    .await;
+    field.all_ready().await;
+    field.settled().await;
+    field.all_served().await;
+    traffic.stop().await;
+    field.history.check(&[]);
+}
+
+#[tokio::test]
+async fn a_write_that_has_to_be_on_a_replica_is_refused_without_one() {
+    use mcp_session_guard::{
+        session::{Epoch, InstanceId, SessionId, SessionTerms},
+        store::{Claim, Registered, SessionDirectory},
+    };
+
+    let (one, mut other) = pair().await;
+    let config = one.config().with_replicas(1, Duration::from_millis(200));
+    let store = RedisStore::connect(config).await.expect("a store");
+    let who = InstanceId::new("i", Epoch::mint().expect("randomness"));
+    let terms = SessionTerms::new(Pinned);
+    let id = |text| SessionId::parse(text).expect("an id");
+    store.claim(&Claim::new(&who, LEASE)).await.expect("claim");
+    store
+        .register(&id("a"), &who, &terms)
+        .await
+        .expect("register");
+    // It is on the replica already.
+    let written = other.text(&["GET", "{mcp-session-guard}:generation"]);
+    assert!(!written.is_empty());
+    other.kill();
+    let refused = store.register(&id("b"), &who, &terms).await;
+    assert_eq!(refused.unwrap_err().kind(), StoreErrorKind::Unavailable);
+    // Whatever only reads, and the heartbeats, go on.
+    assert!(store.heartbeat(&who).await.expect("heartbeat").extended);
+    // And what was written all the same is recognised.
+    other.run();
+    follow(&other, &one).await;
+    until("a replica that has it", async || {
+        let again = store.register(&id("b"), &who, &terms).await;
+        matches!(again, Ok(Registered::Recorded(_)))
+    })
+    .await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_wall_clock_that_jumps_costs_nobody_the_lease() {
     for residency in [Pinned, Externalized] {

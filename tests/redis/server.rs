@@ -46,14 +46,47 @@ impl Server {
         server
     }
 
+    /// A Sentinel that watches over the primary of a name.
+    pub fn sentinel(name: &str, primary: &Server) -> Self {
+        let (port, folder) = (free_port(), Folder::new());
+        let file = folder.0.join("sentinel.conf");
+        let text = format!(
+            "sentinel monitor {name} 127.0.0.1 {} 1\n\
+             sentinel down-after-milliseconds {name} 1000\n\
+             sentinel failover-timeout {name} 5000\n",
+            primary.port
+        );
+        std::fs::write(&file, text).expect("a file");
+        let mut server = Self {
+            port,
+            options: vec![
+                file.to_str().expect("a path").to_owned(),
+                "--sentinel".to_owned(),
+            ],
+            folder,
+            process: None,
+        };
+        server.run();
+        server
+    }
+
     /// Starts the process and waits until it answers.
     pub fn run(&mut self) {
         let program = std::env::var("REDIS_SERVER").unwrap_or_else(|_| "redis-server".to_owned());
+        // The name of a file comes first.
+        let is_sentinel = self.options.iter().any(|option| option == "--sentinel");
+        let (first, rest) = self.options.split_at(usize::from(is_sentinel));
+        let lasts: &[&str] = match is_sentinel {
+            true => &[],
+            false => &["--save", "", "--appendonly", "no"],
+        };
         let process = Command::new(&program)
+            .args(first)
             .args(["--port", &self.port.to_string()])
-            .args(["--bind", "127.0.0.1", "--save", "", "--appendonly", "no"])
+            .args(["--bind", "127.0.0.1"])
+            .args(lasts)
             .args(["--dir", self.folder.0.to_str().expect("a path")])
-            .args(&self.options)
+            .args(rest)
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()

@@ -19,6 +19,8 @@ pub(super) struct Call {
     script: Option<&'static Script>,
     echo: String,
     cmd: Cmd,
+    /// What is asked right after it on the same connection: how many replicas have it.
+    wait: Option<(usize, Cmd)>,
 }
 
 impl Call {
@@ -34,6 +36,7 @@ impl Call {
             script: Some(script),
             echo: echo.to_owned(),
             cmd,
+            wait: None,
         }
     }
 
@@ -43,6 +46,7 @@ impl Call {
             script: None,
             echo: String::new(),
             cmd,
+            wait: None,
         }
     }
 
@@ -51,10 +55,21 @@ impl Call {
         self
     }
 
+    /// Has it count only when so many replicas have it.
+    pub(super) fn on_replicas(mut self, replicas: Option<(usize, Duration)>) -> Self {
+        self.wait = replicas.map(|(count, wait)| {
+            let mut cmd = redis::cmd("WAIT");
+            cmd.arg(count).arg(super::record::millis(wait).max(1));
+            (count, cmd)
+        });
+        self
+    }
+
     /// Sends it and waits for the reply, within the deadlines. A connection that broke is made again, once: it may have
     /// been broken long before, and each verb recognises what an attempt whose reply was lost has done.
     pub(super) async fn send(self, links: &Links, deadlines: Deadlines) -> Result<Reply, Fault> {
-        let link = links.here();
+        // The server reads nothing more from a connection on which it waits for replicas.
+        let link = links.here(self.wait.is_some());
         let limit = Instant::now() + deadlines.overall;
         let mut again = true;
         loop {
@@ -96,6 +111,13 @@ impl Call {
         // Replies of a connection that lost its place answer somebody else's question.
         if self.script.is_some() && reply.bytes()?.as_slice() != self.echo.as_bytes() {
             return Err(Fault::Misread("the reply to another question"));
+        }
+        if let Some((needed, wait)) = &self.wait {
+            let have: usize = wait.query_async(wire).await?;
+            if have < *needed {
+                let told = format!("{have} of {needed} replicas have what was written");
+                return Err(Fault::Refused(told.into()));
+            }
         }
         Ok(reply)
     }

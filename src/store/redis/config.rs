@@ -16,6 +16,13 @@ pub struct RedisConfig {
     #[cfg(feature = "redis-cluster")]
     #[cfg_attr(docsrs, doc(cfg(feature = "redis-cluster")))]
     pub cluster: bool,
+    /// The name that Sentinels know the primary by, if the addresses are theirs.
+    #[cfg(feature = "redis-sentinel")]
+    #[cfg_attr(docsrs, doc(cfg(feature = "redis-sentinel")))]
+    pub sentinel: Option<String>,
+    /// How many replicas have to have a write of the directory, a seal or a word of the ledger before it counts, and how
+    /// long to wait for them. Default none. See [`RedisStore`](super::RedisStore) on what it costs.
+    pub replicas: Option<(usize, Duration)>,
     /// What all keys begin with. Default `mcp-session-guard`.
     pub prefix: String,
     /// How long to wait for a connection, all addresses together. Default 500 ms.
@@ -63,6 +70,9 @@ impl RedisConfig {
             addresses: vec![address.into()],
             #[cfg(feature = "redis-cluster")]
             cluster: false,
+            #[cfg(feature = "redis-sentinel")]
+            sentinel: None,
+            replicas: None,
             prefix: "mcp-session-guard".to_owned(),
             connect_deadline: Duration::from_millis(500),
             response_deadline: Duration::from_millis(500),
@@ -95,6 +105,23 @@ impl RedisConfig {
     #[must_use]
     pub fn with_cluster(mut self) -> Self {
         self.cluster = true;
+        self
+    }
+
+    /// Takes the addresses for Sentinels that know the primary by this name. User, password and database of the first
+    /// address are used for the primary as well.
+    #[cfg(feature = "redis-sentinel")]
+    #[cfg_attr(docsrs, doc(cfg(feature = "redis-sentinel")))]
+    #[must_use]
+    pub fn with_sentinel(mut self, primary: impl Into<String>) -> Self {
+        self.sentinel = Some(primary.into());
+        self
+    }
+
+    /// Sets how many replicas have to have a write before it counts, and how long to wait for them. Not on a cluster.
+    #[must_use]
+    pub fn with_replicas(mut self, replicas: usize, wait: Duration) -> Self {
+        self.replicas = Some((replicas, wait));
         self
     }
 

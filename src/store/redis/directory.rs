@@ -66,7 +66,7 @@ impl SessionDirectory for RedisStore {
             .arg(record::retention(terms))
             .arg(record::rest(id, terms))
             .arg(self.config().max_sessions);
-        let mut reply = self.ask(call).await?;
+        let mut reply = self.ask_for_good(call).await?;
         Ok(match reply.text()?.as_str() {
             "recorded" => Registered::Recorded(record::read_fence(&reply.text()?)?),
             "occupied" => {
@@ -107,7 +107,7 @@ impl SessionDirectory for RedisStore {
                 .arg(record::retention(&session.terms))
                 .arg(record::rest(&session.id, &session.terms));
         }
-        let mut reply = self.ask(call).await?;
+        let mut reply = self.ask_for_good(call).await?;
         expect(&mut reply, "claimed")?;
         let incarnation = record::read_incarnation(&reply.text()?)?;
         let granted = Duration::from_millis(reply.number()?);
@@ -158,7 +158,7 @@ impl SessionDirectory for RedisStore {
             .arg(record::fence(seen.next(seen.incarnation())))
             .arg(by.epoch().to_string())
             .arg(label(by));
-        let mut reply = self.ask(call).await?;
+        let mut reply = self.ask_for_good(call).await?;
         Ok(match reply.text()?.as_str() {
             "taken" => TakeOver::Taken(record::read_fence(&reply.text()?)?),
             "lost" => TakeOver::Lost,
@@ -173,7 +173,7 @@ impl SessionDirectory for RedisStore {
             .arg(record::fence(seen))
             .arg(record::millis(self.config().tombstones))
             .arg(record::epitaph(id));
-        let mut reply = self.ask(call).await?;
+        let mut reply = self.ask_for_good(call).await?;
         Ok(match reply.text()?.as_str() {
             "buried" => Bury::Buried,
             "lost" => Bury::Lost,
@@ -214,7 +214,7 @@ impl SessionDirectory for RedisStore {
             .arg(fence.map(record::fence).unwrap_or_default())
             .arg(record::millis(self.config().tombstones))
             .arg(record::epitaph(id));
-        let mut reply = self.ask(call).await?;
+        let mut reply = self.ask_for_good(call).await?;
         Ok(match reply.text()?.as_str() {
             "ended" => Terminated::Ended,
             "absent" => Terminated::Absent,

@@ -90,7 +90,7 @@ impl EventStore for RedisStore {
             .arg("")
             .arg(record::fence(below))
             .arg(session.as_str());
-        done(&mut self.ask(call).await?, "sealed")
+        done(&mut self.ask_for_good(call).await?, "sealed")
     }
 }
 

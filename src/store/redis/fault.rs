@@ -69,7 +69,13 @@ impl Fault {
 
     /// Whether the server itself said so, and is there.
     pub(super) fn is_a_reply(&self) -> bool {
-        matches!(self, Self::Redis(error) if matches!(error.kind(), ErrorKind::Server(_) | ErrorKind::Extension))
+        match self {
+            Self::Redis(error) => {
+                matches!(error.kind(), ErrorKind::Server(_) | ErrorKind::Extension)
+            }
+            Self::Refused(_) => true,
+            Self::Late(_) | Self::Misread(_) => false,
+        }
     }
 
     pub(super) fn is_unknown_script(&self) -> bool {

@@ -28,7 +28,7 @@ impl RequestLedger for RedisStore {
             .of_claim(&BEGIN, claim)
             .arg(u8::from(claim.may_run_again))
             .arg(room.max(1));
-        let mut said = self.ask(call).await?;
+        let mut said = self.ask_for_good(call).await?;
         Ok(match said.text()?.as_str() {
             "fresh" => Begun::Fresh {
                 attempt: attempt(&said.text()?)?,
@@ -48,7 +48,7 @@ impl RequestLedger for RedisStore {
     }
 
     async fn renew(&self, claim: &KeyClaim) -> Result<Held, StoreError> {
-        held(&mut self.ask(self.of_claim(&RENEW, claim)).await?)
+        held(&mut self.ask_for_good(self.of_claim(&RENEW, claim)).await?)
     }
 
     async fn complete(&self, claim: &KeyClaim, outcome: &Outcome) -> Result<Held, StoreError> {
@@ -63,11 +63,11 @@ impl RequestLedger for RedisStore {
             .arg(state)
             .arg(text)
             .arg(self.config().max_outcome_bytes / self.partitions());
-        held(&mut self.ask(call).await?)
+        held(&mut self.ask_for_good(call).await?)
     }
 
     async fn release(&self, claim: &KeyClaim) -> Result<(), StoreError> {
-        let mut said = self.ask(self.of_claim(&RELEASE, claim)).await?;
+        let mut said = self.ask_for_good(self.of_claim(&RELEASE, claim)).await?;
         match said.text()?.as_str() {
             "released" => Ok(()),
             _ => Err(unsaid()),

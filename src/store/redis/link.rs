@@ -29,13 +29,16 @@ use super::{
 /// How soon after a failed attempt another one is made.
 const PAUSE: Duration = Duration::from_millis(100);
 
+/// Which runtime, and whether its calls wait for replicas.
+type Place = (Id, bool);
+
 type Attempt = Shared<BoxFuture<'static, Result<Wire, Fault>>>;
 
 /// The connections of one store.
 #[derive(Debug)]
 pub(super) struct Links {
     source: Arc<Source>,
-    links: Arc<Mutex<HashMap<Id, Arc<Link>>>>,
+    links: Arc<Mutex<HashMap<Place, Arc<Link>>>>,
     /// Dropped with the store, which ends the task that watches over each runtime.
     store: watch::Sender<()>,
 }
@@ -49,21 +52,22 @@ impl Links {
         }
     }
 
-    /// The link of the runtime that calls.
-    pub(super) fn here(&self) -> Arc<Link> {
+    /// The link of the runtime that calls; another one for calls that wait for replicas.
+    pub(super) fn here(&self, waits: bool) -> Arc<Link> {
         let runtime = Handle::current();
+        let place = (runtime.id(), waits);
         let mut links = lock(&self.links);
-        if let Some(link) = links.get(&runtime.id()) {
+        if let Some(link) = links.get(&place) {
             return Arc::clone(link);
         }
         let link = Arc::new(Link::new(Arc::clone(&self.source)));
-        links.insert(runtime.id(), Arc::clone(&link));
+        links.insert(place, Arc::clone(&link));
         drop(links);
         // The task is dropped with its runtime, and the guard with the task.
         let (guard, mut store) = (
             Guard {
                 links: Arc::downgrade(&self.links),
-                runtime: runtime.id(),
+                place,
             },
             self.store.subscribe(),
         );
@@ -77,14 +81,14 @@ impl Links {
 
 /// Takes a runtime's link out when the runtime is gone.
 struct Guard {
-    links: Weak<Mutex<HashMap<Id, Arc<Link>>>>,
-    runtime: Id,
+    links: Weak<Mutex<HashMap<Place, Arc<Link>>>>,
+    place: Place,
 }
 
 impl Drop for Guard {
     fn drop(&mut self) {
         if let Some(links) = self.links.upgrade() {
-            let gone = lock(&links).remove(&self.runtime);
+            let gone = lock(&links).remove(&self.place);
             drop(gone);
         }
     }

@@ -14,6 +14,8 @@ mod link;
 mod peers;
 mod record;
 mod script;
+#[cfg(feature = "redis-sentinel")]
+mod sentinel;
 mod wire;
 
 use std::{
@@ -84,7 +86,7 @@ impl RedisStore {
     /// Dropped, nothing has happened.
     pub async fn connect(config: RedisConfig) -> Result<Self, StoreError> {
         let store = Self::new(config)?;
-        store.shared.links.here().live().await?;
+        store.shared.links.here(false).live().await?;
         Ok(store)
     }
 
@@ -135,6 +137,11 @@ impl RedisStore {
 
     fn skew(&self) -> u64 {
         self.shared.skew.load(Ordering::Relaxed)
+    }
+
+    /// Asks for what must not be lost once it was said.
+    async fn ask_for_good(&self, call: Call) -> Result<Reply, StoreError> {
+        self.ask(call.on_replicas(self.config().replicas)).await
     }
 
     async fn ask(&self, call: Call) -> Result<Reply, StoreError> {

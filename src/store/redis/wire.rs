@@ -20,8 +20,11 @@ pub(super) struct Source {
 enum Servers {
     /// Of these the first that is a primary.
     Any(Vec<Client>),
+    /// Of these the first that knows where the primary of this name is.
+    #[cfg(feature = "redis-sentinel")]
+    Sentinels(Vec<String>, String),
     #[cfg(feature = "redis-cluster")]
-    Cluster(redis::cluster::ClusterClient),
+    Cluster(Box<redis::cluster::ClusterClient>),
 }
 
 impl std::fmt::Debug for Servers {
@@ -29,6 +32,8 @@ impl std::fmt::Debug for Servers {
         // The addresses may have passwords.
         f.write_str(match self {
             Self::Any(_) => "Any",
+            #[cfg(feature = "redis-sentinel")]
+            Self::Sentinels(..) => "Sentinels",
             #[cfg(feature = "redis-cluster")]
             Self::Cluster(_) => "Cluster",
         })
@@ -46,7 +51,12 @@ impl Source {
                 .retries(4)
                 .max_retry_wait(50)
                 .build()?;
-            return Ok(Self::of(Servers::Cluster(client), config));
+            return Ok(Self::of(Servers::Cluster(Box::new(client)), config));
+        }
+        #[cfg(feature = "redis-sentinel")]
+        if let Some(primary) = &config.sentinel {
+            let servers = Servers::Sentinels(config.addresses.clone(), primary.clone());
+            return Ok(Self::of(servers, config));
         }
         let clients = addresses.map(Client::open).collect::<Result<_, _>>()?;
         Ok(Self::of(Servers::Any(clients), config))
@@ -71,6 +81,11 @@ impl Source {
     pub(super) async fn connect(&self) -> Result<Wire, Fault> {
         match &self.servers {
             Servers::Any(clients) => self.any(clients).await,
+            #[cfg(feature = "redis-sentinel")]
+            Servers::Sentinels(addresses, primary) => {
+                let client = super::sentinel::primary(addresses, primary).await?;
+                Ok(Wire::Server(open(&client).await?))
+            }
             #[cfg(feature = "redis-cluster")]
             Servers::Cluster(client) => super::cluster::connect(client).await,
         }
