@@ -339,6 +339,25 @@ async fn a_write_that_has_to_be_on_a_replica_is_refused_without_one() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_primary_without_enough_replicas_proves_nothing() {
+    let server = Server::start();
+    let mut field = field(server.config(), Pinned).await;
+    field.kill(0);
+    server.command(&["CONFIG", "SET", "min-replicas-to-write", "1"]);
+    // Nobody is absent and nobody is orphaned, however long it takes: no time passes without a write.
+    field.all_lapsed().await;
+    assert_eq!(field.ask(1, "never-was").await, 503);
+    assert!(matches!(field.ask(1, &field.sessions[0]).await, 409 | 503));
+    server.command(&["CONFIG", "SET", "min-replicas-to-write", "0"]);
+    field.all_ready().await;
+    field.settled().await;
+    for session in &field.sessions[4..] {
+        field.served(session).await;
+    }
+    field.history.check(&[0]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_wall_clock_that_jumps_costs_nobody_the_lease() {
     for residency in [Pinned, Externalized] {
         let server = Server::start();

@@ -102,8 +102,9 @@ impl Field {
 
     /// Until what nobody ever opened is known to be absent: the directory is not recovering.
     pub async fn settled(&self) {
+        let living = self.pods.iter().position(Option::is_some).expect("a pod");
         until("the recovery's end", async || {
-            self.ask(0, "never-was").await == 404
+            self.ask(living, "never-was").await == 404
         })
         .await;
     }

@@ -15,3 +15,4 @@ mod model;
 mod proxy;
 mod round_trips;
 mod server;
+mod strange;

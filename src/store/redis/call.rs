@@ -107,11 +107,10 @@ impl Call {
             }
             (told, _) => told?,
         };
-        let mut reply = Reply::of(value)?;
-        // Replies of a connection that lost its place answer somebody else's question.
-        if self.script.is_some() && reply.bytes()?.as_slice() != self.echo.as_bytes() {
-            return Err(Fault::Misread("the reply to another question"));
-        }
+        let reply = match self.script {
+            Some(_) => Reply::to(value, &self.echo)?,
+            None => Reply::of(value)?,
+        };
         if let Some((needed, wait)) = &self.wait {
             let have: usize = wait.query_async(wire).await?;
             if have < *needed {
@@ -127,6 +126,16 @@ impl Call {
 pub(super) struct Reply(std::vec::IntoIter<Value>);
 
 impl Reply {
+    /// The reply to what was asked with this echo. Those of a connection that lost its place answer somebody else's
+    /// question.
+    fn to(value: Value, echo: &str) -> Result<Self, Fault> {
+        let mut reply = Self::of(value)?;
+        match reply.bytes()?.as_slice() == echo.as_bytes() {
+            true => Ok(reply),
+            false => Err(Fault::Misread("the reply to another question")),
+        }
+    }
+
     fn of(value: Value) -> Result<Self, Fault> {
         match value {
             Value::Array(parts) => Ok(Self(parts.into_iter())),
@@ -173,5 +182,31 @@ impl Reply {
 
     pub(super) fn left(&self) -> usize {
         self.0.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(parts: &[&str]) -> Value {
+        let text = |part: &&str| Value::BulkString(part.as_bytes().to_vec());
+        Value::Array(parts.iter().map(text).collect())
+    }
+
+    #[test]
+    fn the_reply_to_another_question_is_none() {
+        let mut own = Reply::to(said(&["mine", "absent"]), "mine").ok().unwrap();
+        assert_eq!(own.text().unwrap(), "absent");
+        for strange in [
+            said(&["other", "absent"]),
+            said(&[]),
+            Value::Nil,
+            Value::Okay,
+        ] {
+            let fault = Reply::to(strange, "mine").err().unwrap();
+            assert!(matches!(fault, Fault::Misread(_)));
+            assert!(fault.ends_connection());
+        }
     }
 }

@@ -118,7 +118,8 @@ impl RedisConfig {
         self
     }
 
-    /// Sets how many replicas have to have a write before it counts, and how long to wait for them. Not on a cluster.
+    /// Sets how many replicas have to have a write before it counts, and how long to wait for them, which must be less than
+    /// the response deadline. Not on a cluster.
     #[must_use]
     pub fn with_replicas(mut self, replicas: usize, wait: Duration) -> Self {
         self.replicas = Some((replicas, wait));

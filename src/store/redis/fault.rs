@@ -37,6 +37,13 @@ impl Fault {
             ErrorKind::Parse | ErrorKind::UnexpectedReturnType => StoreErrorKind::Corrupt,
             _ if says("OOM") => StoreErrorKind::Full,
             _ if says("CORRUPT") || says("WRONGTYPE") => StoreErrorKind::Corrupt,
+            // A script stumbled over what it found.
+            _ if error
+                .detail()
+                .is_some_and(|text| text.starts_with("user_script:")) =>
+            {
+                StoreErrorKind::Corrupt
+            }
             _ => StoreErrorKind::Unavailable,
         }
     }

@@ -149,8 +149,11 @@ impl Link {
                 None => state.attempt.insert(self.attempt()).clone(),
             }
         };
-        attempt.await?;
+        let made = attempt.await;
         let mut state = lock(&self.state);
+        // One that panicked has not settled anything.
+        state.attempt.take_if(|attempt| attempt.peek().is_some());
+        made?;
         // It may have broken since.
         let live = state.live.as_mut().ok_or(Fault::Late("connection"))?;
         live.waiting.get_or_insert_with(Instant::now);

@@ -56,6 +56,78 @@ use super::StoreError;
 /// let instance = Instance::builder("pod-7").join(store.clone())?;
 /// # Ok(()) }
 /// ```
+///
+/// Redis 7 or later, or any Valkey. Several addresses are a primary and its replicas, of which the one that is the primary
+/// is used; the features `redis-sentinel` and `redis-cluster` have others find it. For `rediss://` name the `redis`
+/// crate in your own manifest, with the TLS feature of your choice.
+///
+/// # What it costs
+///
+/// Each verb is one script, and so one moment and one round trip. A session that a live instance owns is found by one
+/// read of its record, once its owner's lease has been heard of; see [`lookup`](super::SessionDirectory::lookup) for what
+/// is a proof and what is not. A look-up of what does not exist may take a second round trip. The heartbeat of an
+/// instance is one call however many sessions it has, touches go a thousand at a time, a batch of events is one call, and
+/// a keyed request is two: neither can be taken off the way of the answer, for the first says whether the request may run
+/// and a retry has to find the second.
+///
+/// # When the server may have lost its memory
+///
+/// The directory and the ledger each keep a marker with the `run_id` of the server process that wrote it, and every script
+/// that could say that something is absent, orphaned or new compares it with that of the process it runs in. Restarted,
+/// with or without what it had on disk, and in the place of a replica that was promoted, it is another process. Then it
+/// is [`Recovering`](super::StoreErrorKind::Recovering), the directory for
+/// [`max_lease`](RedisConfig::max_lease) and the ledger for [`retry_horizon`](RedisConfig::retry_horizon). A server that
+/// nothing was ever written to is one that may have lost its memory too, so the first instances of a new deployment see
+/// this once.
+///
+/// # Whose clock it is
+///
+/// Leases are counted on the server's clock, which is a wall clock, and a wall clock jumps. So time passes for the
+/// directory only as far as somebody looks: between two calls at most a quarter of the shortest lease, and never
+/// backwards. A clock that is set an hour forward or a server that was suspended costs nobody the lease, and where no
+/// instance beats any more nothing lapses until one does. Nothing of the directory or the ledger expires by itself; what
+/// is over is swept by later calls.
+///
+/// # What replication can lose
+///
+/// Redis replicates after it has answered. A primary that dies takes with it what its replicas had not heard, and nobody
+/// but the recovery knows:
+///
+/// - A registration, a claim or a take-over: the owner claims again, and its word counts. If it dies as well before the
+///   recovery is over, the session is gone, and for a take-over the owner before may get it back under its own claim.
+/// - A tombstone: repeated by whoever buried the session. If that instance is dead or cut off during the whole recovery,
+///   the owner's claim brings the session back, and a 404 that was told is contradicted.
+/// - Events: those that nobody heard are a gap, and a client that heard them is ahead of the log. Both are refused.
+/// - A seal: a producer that was cut off may append once more. Its lease is over, so the guard does not serve it.
+/// - A claim of a keyed request: written again by its next renewal, and while it is not the key is `Recovering`, not new.
+///   An outcome is not written again: the key is unknown, or after the horizon new.
+///
+/// A primary that is cut off from its replicas and not from its clients goes on answering, until it is demoted. Set
+/// `min-replicas-to-write 1` and a short `min-replicas-max-lag` on the server and it stops: it then refuses whatever
+/// writes, and every script that proves anything writes.
+///
+/// [`with_replicas`](RedisConfig::with_replicas) has each write of the directory, seals and words of the ledger counted
+/// only when so many replicas have it (`WAIT`), at the cost of another round trip, of a connection of their own for these
+/// calls, since the server reads nothing more from one on which it waits, and of refusals while there are not enough
+/// replicas. A write that was refused so is there all the same, and is recognised when it is tried again. It narrows the
+/// window and does not close it, as a failover may choose a replica that has not heard.
+///
+/// # When it is full
+///
+/// Bound it by `maxmemory` with the policy `noeviction`. What would grow it, new sessions, streams, events and keys, is
+/// [`Full`](super::StoreErrorKind::Full) then. Heartbeats, claims, tombstones, seals and outcomes are still taken. Of a
+/// session's events the oldest go first, as in [`MemoryStore`](super::MemoryStore), though pieces of up to 64 events at a
+/// time.
+///
+/// # On a cluster
+///
+/// The directory is one hash tag and so on one node: what its verbs compare at one moment has to be in one place. The logs
+/// are spread by session, and the ledger over sixteen parts that recover by themselves. When the slot of the directory
+/// moves, another process has it, and it recovers as it does from a restart.
+///
+/// # Panics
+///
+/// Every call, outside a tokio runtime with time and I/O enabled.
 #[derive(Clone)]
 pub struct RedisStore {
     shared: Arc<Shared>,
