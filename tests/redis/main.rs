@@ -12,6 +12,7 @@ mod faults;
 mod field;
 mod history;
 mod model;
+mod model_log;
 mod proxy;
 mod round_trips;
 mod server;

@@ -301,7 +301,7 @@ fn terms(kind: usize) -> SessionTerms {
 }
 
 /// Both answers, or nothing where both failed alike.
-fn both<T: std::fmt::Debug>(
+pub fn both<T: std::fmt::Debug>(
     memory: Result<T, StoreError>,
     redis: Result<T, StoreError>,
 ) -> Result<Option<(T, T)>, TestCaseError> {
@@ -312,7 +312,7 @@ fn both<T: std::fmt::Debug>(
     }
 }
 
-fn equal<T: std::fmt::Debug + PartialEq>(
+pub fn equal<T: std::fmt::Debug + PartialEq>(
     memory: Result<T, StoreError>,
     redis: Result<T, StoreError>,
 ) -> Outcome {
