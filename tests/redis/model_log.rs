@@ -29,7 +29,7 @@ type Outcomes = Result<(), TestCaseError>;
 
 fn run<T: std::fmt::Debug>(
     ops: impl Strategy<Value = T>,
-    test: impl AsyncFn(&Server, &T) -> Outcomes,
+    test: &impl AsyncFn(&Server, &T) -> Outcomes,
 ) {
     let server = Server::start();
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -86,7 +86,7 @@ fn event(number: u64) -> Event {
 
 #[test]
 fn its_logs_say_what_the_embedded_ones_say() {
-    run(vec(on_log(), 1..60), async |server, ops| {
+    run(vec(on_log(), 1..60), &async |server, ops| {
         let memory = MemoryStore::new();
         // Each case has keys of its own.
         let epoch = Epoch::mint().expect("randomness");
@@ -226,7 +226,7 @@ fn its_ledger_says_what_the_embedded_one_says() {
     // Nothing is over in a case: the embedded ledger finds out when it next comes by, and until then says otherwise.
     const OUTCOMES: Duration = Duration::from_secs(100_000);
     const HORIZON: Duration = Duration::from_secs(10);
-    run(vec(on_ledger(), 1..60), async |server, ops| {
+    run(vec(on_ledger(), 1..60), &async |server, ops| {
         server.command(&["FLUSHALL"]);
         let config = server
             .config()

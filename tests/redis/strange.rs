@@ -64,7 +64,7 @@ async fn a_record_that_cannot_be_read_or_is_anothers_is_no_answer() {
             Err(error) if error.kind() == CORRUPT => {}
             // Whoever owns the other one has no lease in this directory.
             Err(error) if error.kind() == StoreErrorKind::Recovering => {
-                assert!(text == &strange[7])
+                assert!(text == &strange[7]);
             }
             other => panic!("{text}: {other:?}"),
         }
