@@ -109,6 +109,14 @@ impl Client {
     }
 
     pub async fn open(&mut self) -> Answer {
+        let answer = self.initialize().await;
+        assert_eq!(answer.status, 200, "{answer:?}");
+        self.initialized().await;
+        answer
+    }
+
+    /// Asks for a session, and takes it if there is one.
+    pub async fn initialize(&mut self) -> Answer {
         let answer = self
             .post(
                 json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {
@@ -116,16 +124,14 @@ impl Client {
                 "clientInfo": {"name": "test", "version": "1"}}}),
             )
             .await;
-        assert_eq!(answer.status, 200, "{answer:?}");
-        self.session = Some(
-            answer.headers["mcp-session-id"]
-                .to_str()
-                .unwrap()
-                .to_owned(),
-        );
+        let session = answer.headers.get("mcp-session-id");
+        self.session = session.map(|id| id.to_str().unwrap().to_owned());
+        answer
+    }
+
+    pub async fn initialized(&self) {
         let initialized = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
         assert_eq!(self.post(initialized).await.status, 202);
-        answer
     }
 
     pub async fn call(&self, tool: &str, arguments: Value) -> Answer {
