@@ -112,7 +112,10 @@ fn router(name: &'static str, instance: &Instance, store: MemoryStore, help: Hel
         .route("/ready", get(ready))
         .layer(map_response(move |mut response: Response| {
             let name = HeaderValue::from_static(name);
-            response.headers_mut().insert(CAME_TO, name);
+            let headers = response.headers_mut();
+            headers.insert(CAME_TO, name);
+            // What rmcp asks of nginx with it, not every server does, and the recipe has to do by itself.
+            headers.remove("x-accel-buffering");
             std::future::ready(response)
         }))
 }
