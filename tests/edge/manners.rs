@@ -1,6 +1,7 @@
 //! What an edge must not do to MCP: run a POST twice, hold events back, cut headers.
 
 use std::{
+    collections::VecDeque,
     net::SocketAddr,
     sync::{
         Arc,
@@ -22,6 +23,7 @@ use crate::{
     edge::{Edge, Program},
     homes::came_to,
     pods::{Help, addresses, three},
+    until,
 };
 
 const EVERY_RECIPE: [(Program, &str); 7] = [
@@ -33,6 +35,8 @@ const EVERY_RECIPE: [(Program, &str); 7] = [
     (Program::HaProxy, "stick"),
     (Program::HaProxy, "token"),
 ];
+
+const READY: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
 
 /// Takes each POST whole, counts it, and breaks the connection. Health checks are answered.
 async fn breaks(counted: Arc<AtomicUsize>) -> SocketAddr {
@@ -51,8 +55,7 @@ async fn take(mut stream: TcpStream, counted: Arc<AtomicUsize>) {
     while let Ok(read @ 1..) = stream.read(&mut piece).await {
         taken.extend_from_slice(&piece[..read]);
         if taken.starts_with(b"GET /ready") {
-            let ready = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
-            let _ = stream.write_all(ready).await;
+            let _ = stream.write_all(READY).await;
             return;
         }
         if taken.ends_with(b"the end\"}") {
@@ -143,6 +146,57 @@ pub async fn hear(stream: &mut reqwest::Response, what: &str) {
         let chunk = chunk.unwrap_or_else(|_| panic!("no {what}: {heard}"));
         let chunk = chunk.expect("a stream").expect("it goes on");
         heard += std::str::from_utf8(&chunk).expect("text");
+    }
+}
+
+/// Answers a GET with events as fast as they are taken, and counts their bytes. Health checks are answered.
+async fn floods(counted: Arc<AtomicUsize>) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("an address");
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let counted = Arc::clone(&counted);
+            tokio::spawn(async move {
+                let mut head = [0; 4096];
+                let read = stream.read(&mut head).await.unwrap_or(0);
+                if head[..read].starts_with(b"GET /ready") {
+                    let _ = stream.write_all(READY).await;
+                    return;
+                }
+                let head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\
+                    transfer-encoding: chunked\r\n\r\n";
+                let event = format!("data: {}\n\n", "x".repeat(16 << 10));
+                let chunk = format!("{:x}\r\n{event}\r\n", event.len());
+                let _ = stream.write_all(head).await;
+                while stream.write_all(chunk.as_bytes()).await.is_ok() {
+                    counted.fetch_add(event.len(), Ordering::SeqCst);
+                }
+            });
+        }
+    });
+    address
+}
+
+/// More than the kernel takes for all the sockets on the way.
+const TOO_MUCH: usize = 128 << 20;
+
+#[tokio::test]
+async fn a_reader_that_stands_still_is_felt_by_the_server() {
+    for (program, recipe) in EVERY_RECIPE {
+        let counted = Arc::<AtomicUsize>::default();
+        let pods = [floods(Arc::clone(&counted)).await; 3];
+        let edge = Edge::start(program, recipe, pods).await;
+        let stream = Client::new(edge.url()).request(Method::GET).send();
+        let _unread = stream.await.expect("a stream");
+        let mut seen = VecDeque::from([0; 25]);
+        until("a stop", async || {
+            let now = counted.load(Ordering::SeqCst);
+            assert!(now < TOO_MUCH, "{program:?} {recipe} takes {now} bytes");
+            seen.push_back(now);
+            // For half a second nothing.
+            (seen.pop_front() == Some(now) && now > 0).then_some(())
+        })
+        .await;
     }
 }
 
