@@ -1,0 +1,73 @@
+//! The official conformance tests, against an rmcp server bare and guarded: what it passes bare it must pass guarded.
+//!
+//! `tests/peers/setup` installs them. `cargo test --test conformance -- --nocapture` prints what was found.
+
+#![allow(unreachable_pub, reason = "a test has no outside")]
+
+mod content;
+mod runner;
+mod server;
+
+use std::collections::BTreeMap;
+
+use runner::{Checks, Status, run};
+use server::{Guards, Served};
+
+/// The revisions that the tests know for servers.
+const REVISIONS: [&str; 2] = ["2025-06-18", "2025-11-25"];
+
+/// A scenario passes when none of its checks fails and one succeeds.
+fn passed(checks: &Checks) -> Vec<&str> {
+    let mut scenarios: BTreeMap<&str, (bool, bool)> = BTreeMap::new();
+    for ((scenario, _), status) in checks {
+        let (succeeded, failed) = scenarios.entry(scenario).or_default();
+        *succeeded |= *status == Status::Success;
+        *failed |= *status == Status::Failure;
+    }
+    let passed = scenarios
+        .into_iter()
+        .filter(|(_, state)| *state == (true, false));
+    passed.map(|(scenario, _)| scenario).collect()
+}
+
+#[tokio::test]
+async fn what_passes_bare_passes_guarded() {
+    for revision in REVISIONS {
+        let bare = Served::start(Guards::None).await;
+        let guarded = Served::start(Guards::All).await;
+        let (bare, guarded) = tokio::join!(
+            run("bare", &bare.url(), revision),
+            run("guarded", &guarded.url(), revision),
+        );
+        let (passed_bare, passed_guarded) = (passed(&bare), passed(&guarded));
+        println!(
+            "{revision}: {} scenarios passed bare, {} guarded",
+            passed_bare.len(),
+            passed_guarded.len()
+        );
+        for ((scenario, check), status) in &bare {
+            let now = guarded.get(&(scenario.clone(), check.clone()));
+            if *status != Status::Success || now != Some(status) {
+                println!("  {scenario} {check}: {status:?} bare, {now:?} guarded");
+            }
+        }
+        let lost: Vec<_> = passed_bare
+            .iter()
+            .filter(|scenario| !passed_guarded.contains(scenario))
+            .collect();
+        assert!(lost.is_empty(), "{revision}: lost {lost:?}");
+        // Also within scenarios that neither passes, and of what is only advised. A note is not a fault: that a tool's answer
+        // came on the first stream, for one, since the outbox fetches what the server would have had its client fetch.
+        let worse: Vec<_> = bare
+            .iter()
+            .filter(|(check, status)| {
+                let now = guarded.get(check).unwrap_or(&Status::Failure);
+                **status == Status::Success && !matches!(now, Status::Success | Status::Info)
+            })
+            .collect();
+        assert!(worse.is_empty(), "{revision}: worse {worse:?}");
+        // The tests ran, and the server is one that they can be run against.
+        let least = if revision == REVISIONS[0] { 24 } else { 28 };
+        assert!(passed_bare.len() >= least, "{revision}: {passed_bare:?}");
+    }
+}

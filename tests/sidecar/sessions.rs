@@ -1,0 +1,104 @@
+//! Sessions of servers that know nothing of the guards.
+
+use reqwest::{Method, RequestBuilder};
+use serde_json::{Value, json};
+
+use crate::{
+    client::Client,
+    peers::{Kind, Peer},
+    rig::{Event, Sidecar, Stream},
+};
+
+const BOTH: [Kind; 2] = [Kind::TypeScript, Kind::Python];
+
+/// A call that tells of its steps.
+fn steps(kind: Kind, client: &Client) -> RequestBuilder {
+    let (name, arguments) = match kind {
+        Kind::TypeScript => (
+            "trigger-long-running-operation",
+            json!({"duration": 1, "steps": 4}),
+        ),
+        Kind::Python => ("count", json!({"steps": 4})),
+    };
+    let call = json!({"jsonrpc": "2.0", "id": "steps", "method": "tools/call", "params": {
+        "name": name, "arguments": arguments, "_meta": {"progressToken": 1}}});
+    let posted = client.request(Method::POST).json(&call);
+    posted.header("mcp-protocol-version", "2025-11-25")
+}
+
+fn told(events: &[Event]) -> Vec<&Value> {
+    let steps = events
+        .iter()
+        .map(|event| &event.message["params"]["progress"]);
+    steps.filter(|step| !step.is_null()).collect()
+}
+
+fn answered(events: &[Event]) {
+    let (last, before) = events.split_last().expect("an answer");
+    assert_eq!(last.message["id"], "steps", "{events:?}");
+    assert!(last.message["result"]["content"].is_array(), "{events:?}");
+    assert!(before.iter().all(|event| event.message["id"].is_null()));
+}
+
+#[tokio::test]
+async fn a_session_goes_from_beginning_to_end() {
+    for kind in BOTH {
+        let peer = Peer::start(kind).await;
+        let sidecar = Sidecar::before(&peer.url()).await;
+        let mut client = sidecar.client();
+        let opened = client.open().await;
+        assert_eq!(opened.message()["result"]["protocolVersion"], "2025-11-25");
+        let own = client.request(Method::GET);
+        let own = Stream::of(own.header("mcp-protocol-version", "2025-11-25")).await;
+
+        let events = Stream::of(steps(kind, &client)).await.rest().await;
+        assert_eq!(told(&events), [1, 2, 3, 4], "{kind:?}: {events:?}");
+        answered(&events);
+        // Numbered by the guard, whatever the server's own ids are.
+        assert!(events.iter().all(|event| event.id.starts_with("g1.")));
+
+        if kind == Kind::Python {
+            assert_eq!(client.append("one").await.result_text(), "one");
+            assert_eq!(client.append("two").await.result_text(), "one|two");
+        }
+        drop(own);
+        let ended = Client::send(client.request(Method::DELETE)).await;
+        assert_eq!(ended.status, 200, "{kind:?}: {ended:?}");
+        let late = client.append("late").await;
+        let told = (late.status, late.reason());
+        assert_eq!(told, (404, Some("session_not_found")), "{kind:?}");
+    }
+}
+
+#[tokio::test]
+async fn who_comes_back_hears_the_rest_once() {
+    for kind in BOTH {
+        let peer = Peer::start(kind).await;
+        let sidecar = Sidecar::before(&peer.url()).await;
+        let mut client = sidecar.client();
+        client.open().await;
+        let mut call = Stream::of(steps(kind, &client)).await;
+        let first = call.next().await.expect("a step");
+        let cursor = call.last_id.clone();
+        drop(call);
+        let back = client.request(Method::GET).header("last-event-id", cursor);
+        let mut events = Stream::of(back).await.rest().await;
+        events.insert(0, first);
+        assert_eq!(told(&events), [1, 2, 3, 4], "{kind:?}: {events:?}");
+        answered(&events);
+    }
+}
+
+#[tokio::test]
+async fn a_session_that_nobody_opened_never_gets_to_the_server() {
+    let peer = Peer::start(Kind::TypeScript).await;
+    let sidecar = Sidecar::before(&peer.url()).await;
+    let mut client = sidecar.client();
+    client.session = Some("nobodys".into());
+    let refused = client.append("x").await;
+    // The server itself says 400.
+    assert_eq!(
+        (refused.status, refused.reason()),
+        (404, Some("session_not_found"))
+    );
+}
