@@ -16,6 +16,10 @@ use server::{Guards, Served};
 /// The revisions that the tests know for servers.
 const REVISIONS: [&str; 2] = ["2025-06-18", "2025-11-25"];
 
+/// A recommendation that the guard knows and does not follow: the request of this scenario says that it is of 2025-03-26, whose
+/// clients take an event without data for a broken message. The guard greets those with a comment.
+const LEFT_OUT: (&str, &str) = ("server-sse-polling", "server-sse-priming-event");
+
 /// A scenario passes when none of its checks fails and one succeeds.
 fn passed(checks: &Checks) -> Vec<&str> {
     let mut scenarios: BTreeMap<&str, (bool, bool)> = BTreeMap::new();
@@ -33,11 +37,12 @@ fn passed(checks: &Checks) -> Vec<&str> {
 #[tokio::test]
 async fn what_passes_bare_passes_guarded() {
     for revision in REVISIONS {
-        let bare = Served::start(Guards::None).await;
-        let guarded = Served::start(Guards::All).await;
+        let servers = [Guards::None, Guards::All].map(Served::start);
+        let servers = futures_util::future::join_all(servers).await;
+        let urls: Vec<_> = servers.iter().map(Served::url).collect();
         let (bare, guarded) = tokio::join!(
-            run("bare", &bare.url(), revision),
-            run("guarded", &guarded.url(), revision),
+            run("bare", &urls[0], revision),
+            run("guarded", &urls[1], revision),
         );
         let (passed_bare, passed_guarded) = (passed(&bare), passed(&guarded));
         println!(
@@ -47,7 +52,7 @@ async fn what_passes_bare_passes_guarded() {
         );
         for ((scenario, check), status) in &bare {
             let now = guarded.get(&(scenario.clone(), check.clone()));
-            if *status != Status::Success || now != Some(status) {
+            if now != Some(status) {
                 println!("  {scenario} {check}: {status:?} bare, {now:?} guarded");
             }
         }
@@ -60,6 +65,7 @@ async fn what_passes_bare_passes_guarded() {
         // came on the first stream, for one, since the outbox fetches what the server would have had its client fetch.
         let worse: Vec<_> = bare
             .iter()
+            .filter(|((scenario, check), _)| (&**scenario, &**check) != LEFT_OUT)
             .filter(|(check, status)| {
                 let now = guarded.get(check).unwrap_or(&Status::Failure);
                 **status == Status::Success && !matches!(now, Status::Success | Status::Info)
@@ -67,7 +73,7 @@ async fn what_passes_bare_passes_guarded() {
             .collect();
         assert!(worse.is_empty(), "{revision}: worse {worse:?}");
         // The tests ran, and the server is one that they can be run against.
-        let least = if revision == REVISIONS[0] { 24 } else { 28 };
+        let least = if revision == REVISIONS[0] { 26 } else { 32 };
         assert!(passed_bare.len() >= least, "{revision}: {passed_bare:?}");
     }
 }

@@ -19,8 +19,8 @@ use rmcp::{
         CompleteResult, GetPromptRequestParams, GetPromptResponse, GetPromptResult,
         ListPromptsResult, ListResourceTemplatesResult, ListResourcesResult, ListToolsResult,
         PaginatedRequestParams, ReadResourceRequestParams, ReadResourceResponse,
-        ReadResourceResult, ServerConfig, SetLevelRequestParams, SubscribeRequestParams,
-        UnsubscribeRequestParams,
+        ReadResourceResult, Request, ServerConfig, ServerRequest, SetLevelRequestParams,
+        SubscribeRequestParams, UnsubscribeRequestParams,
     },
     service::RequestContext,
     transport::streamable_http_server::{
@@ -153,7 +153,8 @@ impl Fixture {
             "test_elicitation_sep1330_enums" => content::enums(),
             name => return content::tool(name),
         };
-        let answer = context.peer.create_elicitation(read(asked)).await;
+        let asked = ServerRequest::ElicitRequest(Request::new(read(asked)));
+        let answer = context.peer.send_request(asked).await;
         Some(content::text(&format!("User response: {answer:?}")))
     }
 }
