@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    net::{SocketAddr, TcpListener},
+    net::SocketAddr,
     path::{Path, PathBuf},
     process::Stdio,
     sync::atomic::{AtomicUsize, Ordering},
@@ -13,7 +13,7 @@ use tokio::{
     process::{Child, Command},
 };
 
-use crate::until;
+use crate::{port, until};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Program {
@@ -59,8 +59,7 @@ pub struct Edge {
 
 impl Edge {
     pub async fn start(program: Program, recipe: &'static str, pods: [SocketAddr; 3]) -> Self {
-        let free = TcpListener::bind("127.0.0.1:0").and_then(|port| port.local_addr());
-        let address = free.expect("a port");
+        let address = port::free();
         let folder = own_folder();
         let folder = folder.as_path();
         let mut changed = [0; 4];

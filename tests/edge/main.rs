@@ -16,6 +16,8 @@ mod manners;
 #[allow(dead_code, reason = "each test uses its part")]
 mod notebook;
 mod pods;
+#[path = "../support/port.rs"]
+mod port;
 
 use std::time::{Duration, Instant};
 

@@ -2,6 +2,7 @@
 
 use std::{net::SocketAddr, time::Duration};
 
+use mcp_session_guard::store::MemoryStore;
 use reqwest::Method;
 use serde_json::{Value, json};
 use tokio::{
@@ -113,7 +114,7 @@ async fn a_server_that_breaks_off() {
 async fn a_server_that_is_silent() {
     let silent = fails(|stream| std::mem::forget(stream)).await;
     let soon = |options: &mut Options| options.answer_within = Duration::from_millis(200);
-    let sidecar = Sidecar::with(&upstream(silent), soon).await;
+    let sidecar = Sidecar::with(&upstream(silent), MemoryStore::new(), soon).await;
     let refused = sidecar.client().post(call(&json!(7))).await;
     let silent = expected(504, "upstream_silent", false);
     assert_eq!(failure(&refused, &json!(7)), silent);

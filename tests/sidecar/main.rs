@@ -14,6 +14,8 @@ mod failures;
 #[allow(dead_code, reason = "the command line is the example's")]
 mod options;
 mod peers;
+#[path = "../support/port.rs"]
+mod port;
 mod rig;
 #[path = "../../examples/sidecar/serve.rs"]
 mod serve;

@@ -1,7 +1,7 @@
 //! Servers on the SDKs of other languages, as child processes.
 
 use std::{
-    net::{SocketAddr, TcpListener},
+    net::SocketAddr,
     path::{Path, PathBuf},
     process::Stdio,
     time::Instant,
@@ -13,7 +13,7 @@ use tokio::{
     time::sleep,
 };
 
-use crate::DEADLINE;
+use crate::{DEADLINE, port};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
@@ -28,8 +28,7 @@ pub struct Peer {
 
 impl Peer {
     pub async fn start(kind: Kind) -> Self {
-        let free = TcpListener::bind("127.0.0.1:0").and_then(|port| port.local_addr());
-        let address = free.expect("a port");
+        let address = port::free();
         let mut command = command(kind, address.port());
         command.stdin(Stdio::null()).stdout(Stdio::null());
         command.stderr(Stdio::null()).kill_on_drop(true);

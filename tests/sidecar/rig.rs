@@ -1,43 +1,64 @@
 //! A sidecar in this process, and streams as a client reads them.
 
-use std::{net::SocketAddr, time::Duration};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use mcp_session_guard::store::MemoryStore;
 use serde_json::Value;
-use tokio::{net::TcpListener, task::JoinHandle, time::timeout};
+use tokio::{net::TcpListener, sync::Notify, task::JoinHandle, time::timeout};
 
 use crate::{DEADLINE, client::Client, options::Options, serve::serve};
 
 pub struct Sidecar {
     address: SocketAddr,
+    ends: Arc<Notify>,
     task: JoinHandle<()>,
 }
 
 impl Sidecar {
     pub async fn before(upstream: &str) -> Self {
-        Self::with(upstream, |_| {}).await
+        Self::with(upstream, MemoryStore::new(), |_| {}).await
     }
 
-    pub async fn with(upstream: &str, choose: impl FnOnce(&mut Options)) -> Self {
-        let mut options = Options::new(upstream).expect("an upstream");
-        choose(&mut options);
+    pub async fn with(
+        upstream: &str,
+        store: MemoryStore,
+        choose: impl FnOnce(&mut Options),
+    ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
+        let mut options = Options::new(upstream).expect("an upstream");
+        options.address = Some(format!("http://{address}"));
+        choose(&mut options);
+        let ends = Arc::new(Notify::new());
+        let ended = Arc::clone(&ends);
         let task = tokio::spawn(async move {
-            let ends = std::future::pending();
-            let served = serve(listener, &options, MemoryStore::new(), ends).await;
+            let ends = async move { ended.notified().await };
+            let served = serve(listener, &options, store, ends).await;
             served.expect("serves");
         });
-        let sidecar = Self { address, task };
+        let sidecar = Self {
+            address,
+            ends,
+            task,
+        };
         sidecar.ready().await;
         sidecar
+    }
+
+    /// As SIGTERM does.
+    pub fn end(&self) {
+        self.ends.notify_one();
+    }
+
+    pub async fn ended(mut self) {
+        let ended = timeout(DEADLINE, &mut self.task).await;
+        ended.expect("it ends").expect("no panic");
     }
 
     async fn ready(&self) {
         let probe = async {
             loop {
-                let probed = reqwest::get(format!("http://{}/ready", self.address)).await;
-                if probed.is_ok_and(|answer| answer.status() == 200) {
+                if self.probe().await == 200 {
                     return;
                 }
                 tokio::time::sleep(Duration::from_millis(20)).await;
@@ -46,8 +67,17 @@ impl Sidecar {
         timeout(DEADLINE, probe).await.expect("it gets ready");
     }
 
+    pub fn url(&self) -> String {
+        format!("http://{}/mcp", self.address)
+    }
+
     pub fn client(&self) -> Client {
-        Client::new(format!("http://{}/mcp", self.address))
+        Client::new(self.url())
+    }
+
+    pub async fn probe(&self) -> u16 {
+        let probed = reqwest::get(format!("http://{}/ready", self.address)).await;
+        probed.map_or(0, |answer| answer.status().as_u16())
     }
 }
 

@@ -1,10 +1,12 @@
 //! Sessions of servers that know nothing of the guards.
 
+use mcp_session_guard::store::MemoryStore;
 use reqwest::{Method, RequestBuilder};
 use serde_json::{Value, json};
 
 use crate::{
     client::Client,
+    options::Options,
     peers::{Kind, Peer},
     rig::{Event, Sidecar, Stream},
 };
@@ -101,4 +103,66 @@ async fn a_session_that_nobody_opened_never_gets_to_the_server() {
         (refused.status, refused.reason()),
         (404, Some("session_not_found"))
     );
+}
+
+#[tokio::test]
+async fn two_sidecars_on_one_store_serve_each_other_s_sessions() {
+    let store = MemoryStore::new();
+    let peers = [
+        Peer::start(Kind::Python).await,
+        Peer::start(Kind::Python).await,
+    ];
+    let token =
+        |token: &'static str| move |options: &mut Options| options.token = Some(token.into());
+    let sidecars = [
+        Sidecar::with(&peers[0].url(), store.clone(), token("a")).await,
+        Sidecar::with(&peers[1].url(), store, token("b")).await,
+    ];
+    let mut client = sidecars[0].client();
+    client.open().await;
+    let session = client.session.as_deref().expect("a session");
+    assert!(session.ends_with("~a"), "{session}");
+    let elsewhere = client.at(sidecars[1].url());
+    assert_eq!(client.append("one").await.result_text(), "one");
+    assert_eq!(elsewhere.append("two").await.result_text(), "one|two");
+    let events = Stream::of(steps(Kind::Python, &elsewhere))
+        .await
+        .rest()
+        .await;
+    assert_eq!(told(&events), [1, 2, 3, 4], "{events:?}");
+    let ended = Client::send(elsewhere.request(Method::DELETE)).await;
+    assert_eq!(ended.status, 200, "{ended:?}");
+    for client in [&client, &elsewhere] {
+        let late = client.append("late").await;
+        let told = (late.status, late.reason());
+        assert_eq!(told, (404, Some("session_not_found")));
+    }
+}
+
+#[tokio::test]
+async fn a_sidecar_that_is_told_to_end_lets_its_calls_finish() {
+    let peer = Peer::start(Kind::TypeScript).await;
+    let sidecar = Sidecar::before(&peer.url()).await;
+    let mut client = sidecar.client();
+    client.open().await;
+    let own = client.request(Method::GET);
+    let own = Stream::of(own.header("mcp-protocol-version", "2025-11-25")).await;
+    let mut call = Stream::of(steps(Kind::TypeScript, &client)).await;
+    let first = call.next().await.expect("a step");
+    sidecar.end();
+    // New sessions go elsewhere, and this one is still served.
+    let mut refused = sidecar.client().initialize().await;
+    while refused.status == 200 {
+        refused = sidecar.client().initialize().await;
+    }
+    assert_eq!(
+        (refused.status, refused.reason()),
+        (503, Some("instance_retiring"))
+    );
+    let mut events = call.rest().await;
+    events.insert(0, first);
+    assert_eq!(told(&events), [1, 2, 3, 4], "{events:?}");
+    answered(&events);
+    own.rest().await;
+    sidecar.ended().await;
 }
