@@ -9,8 +9,8 @@ const PNG: &str = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z
 const WAV: &str = "UklGRiQAAABXQVZFZm10IBAAAAABAAEAQB8AAEAfAAABAAgAZGF0YQAAAAA=";
 
 /// As rmcp has it.
-pub fn read<T: DeserializeOwned>(value: Value) -> T {
-    serde_json::from_value(value.clone()).unwrap_or_else(|error| panic!("{error}: {value}"))
+pub fn read<T: DeserializeOwned>(value: &Value) -> T {
+    T::deserialize(value).unwrap_or_else(|error| panic!("{error}: {value}"))
 }
 
 fn text_item(text: &str) -> Value {
@@ -87,22 +87,22 @@ pub fn tool(name: &str) -> Option<Value> {
     })
 }
 
-fn form(message: Value, properties: Value) -> Value {
+fn form(message: &Value, properties: &Value) -> Value {
     json!({"mode": "form", "message": message,
         "requestedSchema": {"type": "object", "properties": properties}})
 }
 
-pub fn contact(message: Value) -> Value {
+pub fn contact(message: &Value) -> Value {
     form(
         message,
-        json!({"username": {"type": "string"}, "email": {"type": "string"}}),
+        &json!({"username": {"type": "string"}, "email": {"type": "string"}}),
     )
 }
 
 pub fn defaults() -> Value {
     form(
-        "defaults".into(),
-        json!({
+        &"defaults".into(),
+        &json!({
             "name": {"type": "string", "default": "John Doe"},
             "age": {"type": "integer", "default": 30},
             "score": {"type": "number", "default": 95.5},
@@ -121,8 +121,8 @@ pub fn enums() -> Value {
         {"const": "value3", "title": "Third"},
     ]);
     form(
-        "enums".into(),
-        json!({
+        &"enums".into(),
+        &json!({
             "untitledSingle": {"type": "string", "enum": options},
             "titledSingle": {"type": "string", "oneOf": titled},
             "legacyEnum": {"type": "string", "enum": ["opt1", "opt2", "opt3"],

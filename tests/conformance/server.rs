@@ -120,7 +120,7 @@ impl Fixture {
             "test_tool_with_logging" => {
                 for text in ["started", "processing", "completed"] {
                     let message = json!({"level": "info", "data": text});
-                    let _ = context.peer.notify_logging_message(read(message)).await;
+                    let _ = context.peer.notify_logging_message(read(&message)).await;
                     sleep(Duration::from_millis(50)).await;
                 }
                 return Some(content::text("logged"));
@@ -130,7 +130,7 @@ impl Fixture {
                     if let Some(token) = context.meta.get_progress_token() {
                         let told = json!({"progressToken": token, "progress": progress,
                             "total": 100});
-                        let _ = context.peer.notify_progress(read(told)).await;
+                        let _ = context.peer.notify_progress(read(&told)).await;
                     }
                     sleep(Duration::from_millis(50)).await;
                 }
@@ -145,15 +145,15 @@ impl Fixture {
                 let message = json!({"role": "user",
                     "content": {"type": "text", "text": argument("prompt")}});
                 let asked = json!({"messages": [message], "maxTokens": 100});
-                let answer = context.peer.create_message(read(asked)).await;
+                let answer = context.peer.create_message(read(&asked)).await;
                 return Some(content::text(&format!("LLM response: {answer:?}")));
             }
-            "test_elicitation" => content::contact(argument("message")?),
+            "test_elicitation" => content::contact(&argument("message")?),
             "test_elicitation_sep1034_defaults" => content::defaults(),
             "test_elicitation_sep1330_enums" => content::enums(),
             name => return content::tool(name),
         };
-        let asked = ServerRequest::ElicitRequest(Request::new(read(asked)));
+        let asked = ServerRequest::ElicitRequest(Request::new(read(&asked)));
         let answer = context.peer.send_request(asked).await;
         Some(content::text(&format!("User response: {answer:?}")))
     }
@@ -161,7 +161,7 @@ impl Fixture {
 
 impl ServerHandler for Fixture {
     fn get_info(&self) -> ServerConfig {
-        ServerConfig::new(read(json!({"tools": {}, "logging": {}, "prompts": {},
+        ServerConfig::new(read(&json!({"tools": {}, "logging": {}, "prompts": {},
             "resources": {"subscribe": true}, "completions": {}})))
     }
 
@@ -170,7 +170,7 @@ impl ServerHandler for Fixture {
         _: Option<PaginatedRequestParams>,
         _: Context,
     ) -> Result<ListToolsResult, ErrorData> {
-        Ok(read(content::tools()))
+        Ok(read(&content::tools()))
     }
 
     async fn call_tool(
@@ -180,7 +180,7 @@ impl ServerHandler for Fixture {
     ) -> Result<CallToolResponse, ErrorData> {
         let result = self.tool(&call, &context).await;
         let result = result.ok_or_else(|| ErrorData::invalid_params("no such tool", None))?;
-        Ok(CallToolResponse::Complete(read::<CallToolResult>(result)))
+        Ok(CallToolResponse::Complete(read::<CallToolResult>(&result)))
     }
 
     async fn list_prompts(
@@ -188,7 +188,7 @@ impl ServerHandler for Fixture {
         _: Option<PaginatedRequestParams>,
         _: Context,
     ) -> Result<ListPromptsResult, ErrorData> {
-        Ok(read(content::prompts()))
+        Ok(read(&content::prompts()))
     }
 
     async fn get_prompt(
@@ -199,7 +199,9 @@ impl ServerHandler for Fixture {
         let arguments = asked.arguments.unwrap_or_default();
         let prompt = content::prompt(&asked.name, &json!(arguments));
         let prompt = prompt.ok_or_else(|| ErrorData::invalid_params("no such prompt", None))?;
-        Ok(GetPromptResponse::Complete(read::<GetPromptResult>(prompt)))
+        Ok(GetPromptResponse::Complete(read::<GetPromptResult>(
+            &prompt,
+        )))
     }
 
     async fn list_resources(
@@ -207,7 +209,7 @@ impl ServerHandler for Fixture {
         _: Option<PaginatedRequestParams>,
         _: Context,
     ) -> Result<ListResourcesResult, ErrorData> {
-        Ok(read(content::resources()))
+        Ok(read(&content::resources()))
     }
 
     async fn list_resource_templates(
@@ -215,7 +217,7 @@ impl ServerHandler for Fixture {
         _: Option<PaginatedRequestParams>,
         _: Context,
     ) -> Result<ListResourceTemplatesResult, ErrorData> {
-        Ok(read(content::templates()))
+        Ok(read(&content::templates()))
     }
 
     async fn read_resource(
@@ -225,7 +227,7 @@ impl ServerHandler for Fixture {
     ) -> Result<ReadResourceResponse, ErrorData> {
         let contents = content::resource(&asked.uri);
         let contents = contents.ok_or_else(|| ErrorData::invalid_params("no such one", None))?;
-        let result: ReadResourceResult = read(contents);
+        let result: ReadResourceResult = read(&contents);
         Ok(ReadResourceResponse::Complete(result))
     }
 
@@ -235,7 +237,7 @@ impl ServerHandler for Fixture {
         _: Context,
     ) -> Result<CompleteResult, ErrorData> {
         Ok(read(
-            json!({"completion": {"values": ["test"], "total": 1, "hasMore": false}}),
+            &json!({"completion": {"values": ["test"], "total": 1, "hasMore": false}}),
         ))
     }
 

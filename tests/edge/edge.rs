@@ -97,9 +97,10 @@ impl Edge {
 
     async fn listens(&mut self) {
         let (program, recipe) = (self.program, self.recipe);
+        let said = || fs::read_to_string(self.folder.join("said")).unwrap_or_default();
         until(&format!("{program:?} with {recipe:?}"), async || {
             let ended = self.child.try_wait().expect("a child");
-            assert_eq!(ended, None, "{program:?} does not take {recipe:?}");
+            assert!(ended.is_none(), "{program:?} {recipe:?}: {}", said());
             TcpStream::connect(self.address).await.ok()
         })
         .await;
@@ -174,7 +175,8 @@ fn launch(program: Program, recipe: &str, folder: &Path) -> Child {
             haproxy
         }
     };
-    command.stdin(Stdio::null()).kill_on_drop(true);
+    let said = fs::File::create(folder.join("said")).expect("a file of its own");
+    command.stdin(Stdio::null()).stderr(said).kill_on_drop(true);
     command.spawn().unwrap_or_else(|error| {
         panic!("{program:?} is needed here, scripts/test installs it: {error}")
     })

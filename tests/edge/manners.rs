@@ -14,6 +14,7 @@ use serde_json::json;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
+    sync::Semaphore,
     time::timeout,
 };
 
@@ -37,6 +38,9 @@ const EVERY_RECIPE: [(Program, &str); 7] = [
 ];
 
 const READY: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
+
+const STREAM: &[u8] =
+    b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";
 
 /// Takes each POST whole, counts it, and breaks the connection. Health checks are answered.
 async fn breaks(counted: Arc<AtomicUsize>) -> SocketAddr {
@@ -149,6 +153,57 @@ pub async fn hear(stream: &mut reqwest::Response, what: &str) {
     }
 }
 
+/// Answers a GET with events, each when the one before has been heard.
+async fn converses(heard: Arc<Semaphore>) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("an address");
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let heard = Arc::clone(&heard);
+            tokio::spawn(async move {
+                stream.set_nodelay(true).expect("a socket");
+                let mut head = [0; 4096];
+                let read = stream.read(&mut head).await.unwrap_or(0);
+                if head[..read].starts_with(b"GET /ready") {
+                    let _ = stream.write_all(READY).await;
+                    return;
+                }
+                let _ = stream.write_all(STREAM).await;
+                while stream.write_all(b"9\r\ndata: x\n\n\r\n").await.is_ok() {
+                    heard.acquire().await.expect("never closed").forget();
+                }
+            });
+        }
+    });
+    address
+}
+
+/// If each waited for the 200 ms that a kernel may wait for more, they would take longer than the deadline.
+const WORDS: usize = 250;
+
+#[tokio::test]
+async fn events_go_out_one_by_one_and_at_once() {
+    for (program, recipe) in EVERY_RECIPE {
+        let heard = Arc::new(Semaphore::new(0));
+        let pods = [converses(Arc::clone(&heard)).await; 3];
+        let edge = Edge::start(program, recipe, pods).await;
+        let stream = Client::new(edge.url()).request(Method::GET).send();
+        let mut stream = stream.await.expect("a stream");
+        let conversation = async {
+            for _ in 0..WORDS {
+                let mut event = Vec::new();
+                while !event.ends_with(b"\n\n") {
+                    event.extend(stream.chunk().await.expect("a stream").expect("more"));
+                }
+                assert_eq!(event, b"data: x\n\n");
+                heard.add_permits(1);
+            }
+        };
+        let in_time = timeout(DEADLINE, conversation).await;
+        assert!(in_time.is_ok(), "{program:?} {recipe} holds events back");
+    }
+}
+
 /// Answers a GET with events as fast as they are taken, and counts their bytes. Health checks are answered.
 async fn floods(counted: Arc<AtomicUsize>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
@@ -163,11 +218,9 @@ async fn floods(counted: Arc<AtomicUsize>) -> SocketAddr {
                     let _ = stream.write_all(READY).await;
                     return;
                 }
-                let head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\
-                    transfer-encoding: chunked\r\n\r\n";
                 let event = format!("data: {}\n\n", "x".repeat(16 << 10));
                 let chunk = format!("{:x}\r\n{event}\r\n", event.len());
-                let _ = stream.write_all(head).await;
+                let _ = stream.write_all(STREAM).await;
                 while stream.write_all(chunk.as_bytes()).await.is_ok() {
                     counted.fetch_add(event.len(), Ordering::SeqCst);
                 }

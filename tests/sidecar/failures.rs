@@ -112,7 +112,7 @@ async fn a_server_that_breaks_off() {
 
 #[tokio::test]
 async fn a_server_that_is_silent() {
-    let silent = fails(|stream| std::mem::forget(stream)).await;
+    let silent = fails(std::mem::forget).await;
     let soon = |options: &mut Options| options.answer_within = Duration::from_millis(200);
     let sidecar = Sidecar::with(&upstream(silent), MemoryStore::new(), soon).await;
     let refused = sidecar.client().post(call(&json!(7))).await;

@@ -3,8 +3,10 @@
 use mcp_session_guard::store::MemoryStore;
 use reqwest::{Method, RequestBuilder};
 use serde_json::{Value, json};
+use tokio::time::timeout;
 
 use crate::{
+    DEADLINE,
     client::Client,
     options::Options,
     peers::{Kind, Peer},
@@ -151,10 +153,15 @@ async fn a_sidecar_that_is_told_to_end_lets_its_calls_finish() {
     let first = call.next().await.expect("a step");
     sidecar.end();
     // New sessions go elsewhere, and this one is still served.
-    let mut refused = sidecar.client().initialize().await;
-    while refused.status == 200 {
-        refused = sidecar.client().initialize().await;
-    }
+    let refused = timeout(DEADLINE, async {
+        loop {
+            let opened = sidecar.client().initialize().await;
+            if opened.status != 200 {
+                return opened;
+            }
+        }
+    });
+    let refused = refused.await.expect("it retires");
     assert_eq!(
         (refused.status, refused.reason()),
         (503, Some("instance_retiring"))
