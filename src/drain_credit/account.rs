@@ -161,6 +161,22 @@ impl Account {
         }
     }
 
+    /// A flow that was just opened has one message, which answers what it owes.
+    pub(super) fn deliverable(&mut self, id: FlowId, bytes: u64) {
+        if let Some(flow) = self.flow(id) {
+            flow.reading = Reading {
+                messages: 1,
+                answers: 1,
+                bytes,
+                held: false,
+            };
+            let answers = flow.counted_answers();
+            self.messages += 1;
+            self.answers += answers;
+            self.bytes += bytes;
+        }
+    }
+
     /// Something has happened on a flow; `None` where the clock was not worth a look. Whether flows that starve may go
     /// on.
     pub(super) fn step(

@@ -65,6 +65,7 @@ pub(super) struct Shard {
 #[derive(Default)]
 pub(super) struct Slot {
     pub(super) key: Key,
+    hash: u64,
     pub(super) users: u32,
     pub(super) account: Account,
     /// By flow; none for an answer that is no stream.
@@ -173,22 +174,24 @@ impl Shard {
         self.index.find(hash, same).copied()
     }
 
-    pub(super) fn insert(&mut self, hash: u64, id: &[u8], hasher: &DefaultHashBuilder) -> u32 {
+    pub(super) fn insert(&mut self, hash: u64, id: &[u8]) -> u32 {
         let slot = self.free.pop().unwrap_or_else(|| {
             self.slots.push(Slot::default());
             (self.slots.len() - 1) as u32
         });
-        self.slots[slot as usize].key = Key::new(id);
+        let entry = &mut self.slots[slot as usize];
+        entry.key = Key::new(id);
+        entry.hash = hash;
         let slots = &self.slots;
-        let rehash = |slot: &u32| hasher.hash_one(slots[*slot as usize].key.as_bytes());
+        let rehash = |slot: &u32| slots[*slot as usize].hash;
         self.index.insert_unique(hash, slot, rehash);
         slot
     }
 
-    pub(super) fn remove(&mut self, slot: u32, hasher: &DefaultHashBuilder) {
+    pub(super) fn remove(&mut self, slot: u32) {
         let entry = &mut self.slots[slot as usize];
         debug_assert!(entry.account.is_blank(), "all credit has come back");
-        let hash = hasher.hash_one(entry.key.as_bytes());
+        let hash = entry.hash;
         if let Ok(found) = self.index.find_entry(hash, |other| *other == slot) {
             found.remove();
         }

@@ -60,10 +60,17 @@ impl After {
         R: Body<Data = bytes::Bytes> + Send + 'static,
         R::Error: Into<BoxError>,
     {
-        let streams = is_event_stream(response.headers()) && response.status().is_success();
+        // One that is small and whole is no trouble, whatever it is, and most are.
+        let small = is_small(&response);
+        let streams = || is_event_stream(response.headers()) && response.status().is_success();
         match self.answers {
-            Answers::Places(ticket, _) if !streams => plain(ticket, response, self.on_shared),
-            _ => self.settle_stream(response, streams),
+            Answers::Places(ticket, _) if small || !streams() => {
+                plain(ticket, response, self.on_shared)
+            }
+            _ => {
+                let streams = streams();
+                self.settle_stream(response, streams)
+            }
         }
     }
 
@@ -128,6 +135,12 @@ impl After {
     }
 }
 
+#[inline]
+fn is_small<R: Body>(response: &Response<R>) -> bool {
+    let size = response.body().size_hint().exact();
+    size.is_some_and(|size| size <= SMALL)
+}
+
 /// A queue for a stream of which it is known whose it is.
 fn owned(mut ticket: Ticket, requests: Option<&[RequestId]>, on_shared: bool) -> Arc<Queue> {
     let queue = Queue::new(requests, hash);
@@ -146,9 +159,8 @@ where
         drop(ticket);
         return response.map(|body| ResponseBody::inner(body, None));
     }
-    let size = response.body().size_hint();
-    let bytes = size.lower();
-    if size.exact().is_some_and(|size| size <= SMALL) {
+    let bytes = response.body().size_hint().lower();
+    if is_small(&response) {
         ticket.open_plain(bytes, on_shared, None);
         return response.map(|body| ResponseBody::inner(body, Some(ticket)));
     }

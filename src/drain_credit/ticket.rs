@@ -83,7 +83,7 @@ impl Core {
         }
         let slot = match found {
             Some(slot) => slot,
-            None => shard.insert(hash, id, &accounts.hasher),
+            None => shard.insert(hash, id),
         };
         let entry = &mut shard.slots[slot as usize];
         entry.users += 1;
@@ -128,13 +128,10 @@ impl Ticket {
         if lever.is_some() || slot.levers.len() > flow.index() {
             slot.pull(flow, lever);
         }
-        let mut step = Step::default();
-        step.reading.messages = 1;
-        step.reading.answers = 1;
-        step.reading.bytes = bytes;
         // When it began to wait is noted by whoever first wants to know.
-        slot.account
-            .step(flow, &step, &self.core.accounts().terms, None);
+        slot.account.deliverable(flow, bytes);
+        let (messages, undrained) = slot.account.undrained();
+        shard.peak = (shard.peak.0.max(messages), shard.peak.1.max(undrained));
         drop(shard);
         self.flow = Some(flow);
         Watch::wake(self.core.accounts());
@@ -239,7 +236,7 @@ impl Drop for Ticket {
         }
         slot.users -= 1;
         if slot.users == 0 {
-            shard.remove(self.slot, &accounts.hasher);
+            shard.remove(self.slot);
         }
         drop(shard);
         relief.wake();
