@@ -206,8 +206,8 @@ impl DrainCreditLayer {
         self.set(|settings| settings.hook = Some(Arc::new(hook)))
     }
 
-    /// How many bytes of a POST are read, where it has to be read: of a session close to its credit. Default 4 MiB; a
-    /// longer one is answered 413 there.
+    /// How many bytes of a POST are read, where it has to be read: of a session close to its credit. Default 4 MiB. A
+    /// longer one counts as one request, and is answered 413 where that would be refused.
     pub fn with_body_limit(self, bytes: usize) -> Self {
         self.set(|settings| settings.body_limit = bytes)
     }

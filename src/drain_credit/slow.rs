@@ -19,7 +19,7 @@ use super::{
     ticket::{Admission, Core},
 };
 use crate::{
-    body::{AnsweredInFront, Finding, Replay, read},
+    body::{AnsweredInFront, Finding, Replay, read, read_past},
     mcp::{Envelope, MessageKind, RequestId, header::REASON, sse},
     rejection::{Reason, Rejection},
 };
@@ -122,15 +122,9 @@ impl<S> Slow<S> {
             ControlFlow::Continue(())
         })
         .await;
-        if read.finding == Finding::TooLarge {
-            let detail =
-                "the session is close to its credit, and the body is longer than is read then";
-            let rejection = Rejection::new(Reason::RequestTooLarge, detail);
-            return Ok(in_front(rejection.with_style(settings.style).answer(None)));
-        }
         let envelope = match read.finding {
             Finding::Ended => Envelope::parse(&read.bytes).ok(),
-            // Cut off, or too slow: the inner service sees the same.
+            // Cut off, or too slow: the inner service sees the same. Or too long to be read.
             _ => None,
         };
         let asked = Asked::of(envelope.as_ref());
@@ -144,7 +138,16 @@ impl<S> Slow<S> {
         inner.ready().await?;
         let ticket = match core.admit(&session, asked.wants, asked.places()) {
             Admission::Admitted(ticket) => ticket,
-            Admission::Refused(refusal) => {
+            Admission::Read | Admission::Refused(_) if read.finding == Finding::TooLarge => {
+                let id = read_past(read.replay, settings.body_limit, deadline).await;
+                let detail = "the session has used up its credit, and the body is too long to be looked into";
+                let rejection = Rejection::new(Reason::RequestTooLarge, detail);
+                let answer = rejection.with_style(settings.style).answer_id(id.as_ref());
+                return Ok(in_front(answer));
+            }
+            // Only of what was not read is it asked for.
+            Admission::Read => {
+                let refusal = Refusal::HalfOpen;
                 return Ok(refuse(
                     shared,
                     &session,
@@ -153,12 +156,11 @@ impl<S> Slow<S> {
                     carried,
                 ));
             }
-            // Only of what was not read.
-            Admission::Read => {
+            Admission::Refused(refusal) => {
                 return Ok(refuse(
                     shared,
                     &session,
-                    Refusal::HalfOpen,
+                    refusal,
                     envelope.as_ref(),
                     carried,
                 ));

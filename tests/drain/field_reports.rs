@@ -178,6 +178,11 @@ async fn a_chunked_body_over_the_limit_is_refused_and_holds_nothing() {
     assert_eq!(response.status(), 413);
     assert_eq!(rig.inner.take(), []);
     assert_eq!(rig.figures().reserved, 0);
+    // Below the credit it is no trouble.
+    let below = Rig::with(|layer| layer.with_body_limit(10_000));
+    let (_tap, _client) = below.stuck(3).await;
+    let response = below.service.clone().oneshot(chunked(11, false)).await;
+    assert_eq!(response.unwrap().status(), 202);
     // And one that does not arrive is not waited for beyond its time.
     let response = rig.service.clone().oneshot(chunked(1, true)).await.unwrap();
     assert_eq!(response.status(), 429);
