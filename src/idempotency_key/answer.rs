@@ -2,6 +2,7 @@
 
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, HeaderValue, Response, header};
+use http_body::Body;
 use serde_json::value::RawValue;
 
 use super::{body::ResponseBody, layer::Config};
@@ -16,7 +17,11 @@ use crate::{
 ///
 /// Only the outcome was recorded, so there are no headers of the first answer that could come along: no cookie, and no
 /// event id of another session.
-pub(super) fn replay<R>(headers: &HeaderMap, id: &str, reply: &Reply) -> Response<ResponseBody<R>> {
+pub(super) fn replay<R: Body>(
+    headers: &HeaderMap,
+    id: &str,
+    reply: &Reply,
+) -> Response<ResponseBody<R>> {
     let text = reply.text();
     let mut message = BytesMut::with_capacity(text.len() + id.len() + 48);
     for part in [
@@ -85,7 +90,7 @@ fn takes_only_streams(headers: &HeaderMap) -> bool {
     streams
 }
 
-pub(super) fn refuse<R>(
+pub(super) fn refuse<R: Body>(
     config: &Config,
     body: &[u8],
     reason: Reason,
@@ -103,7 +108,7 @@ fn as_member(reply: &Reply) -> Option<Box<RawValue>> {
     RawValue::from_string(format!("{{\"{}\":{text}}}", reply.member())).ok()
 }
 
-fn in_front<R>(response: Response<Bytes>) -> Response<ResponseBody<R>> {
+fn in_front<R: Body>(response: Response<Bytes>) -> Response<ResponseBody<R>> {
     let mut response = response.map(ResponseBody::answer);
     response.extensions_mut().insert(AnsweredInFront);
     response

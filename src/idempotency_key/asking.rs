@@ -182,12 +182,9 @@ async fn look<B: Body<Data = Bytes>>(
     body: B,
 ) -> (ReadBody<B>, Seen) {
     let in_headers = Found::in_headers(&parts.headers);
-    let limit = if is_coded(&parts.headers) {
-        // Nothing in it can be read.
-        0
-    } else {
-        config.body_limit
-    };
+    let coded = is_coded(&parts.headers);
+    // Of what is encoded nothing can be read.
+    let limit = if coded { 0 } else { config.body_limit };
     let deadline = Instant::now() + config.body_deadline;
     let read = read(body, limit, deadline, |_| ControlFlow::Continue(())).await;
     let header_key = match &in_headers {
@@ -196,7 +193,7 @@ async fn look<B: Body<Data = Bytes>>(
         Found::Differing => Key::Differing,
         Found::Key(_) => Key::Valid,
     };
-    if is_coded(&parts.headers) && !(read.bytes.is_empty() && read.finding == Finding::Ended) {
+    if coded && !(read.bytes.is_empty() && read.finding == Finding::Ended) {
         return (read, Seen::nothing(Kind::Coded, header_key));
     }
     match read.finding {
@@ -259,15 +256,20 @@ fn keyed(config: &Config, era: Era, parts: &Parts, call: Call<'_>, in_headers: F
         (None, Some(id)) => Scope::Session(id),
         (None, None) => return nothing(Key::Unscoped),
     };
-    let tool = call.tool.as_deref().unwrap_or_default();
     let namespace = &config.namespace;
+    let origin = match (scope, session) {
+        (Scope::Principal(_), Some(id)) => Some(origin(namespace, id)),
+        // A session's own key is never asked for from another.
+        _ => None,
+    };
+    let tool = call.tool.as_deref().unwrap_or_default();
     let claim = KeyClaim::new(
         request_key(namespace, scope, key.as_bytes(), call.leg),
         call.fingerprint,
         config.claims.token(),
         config.lease,
     )
-    .with_origin(session.map(|id| origin(namespace, id)))
+    .with_origin(origin)
     .with_may_run_again(config.effects.of(tool).may_run_again());
     Seen {
         kind: Kind::Call,

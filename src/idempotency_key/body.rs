@@ -26,7 +26,7 @@ pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 pin_project! {
     /// Body of an [`IdempotencyKey`](super::IdempotencyKey)'s response.
-    pub struct ResponseBody<R> {
+    pub struct ResponseBody<R: Body> {
         #[pin]
         kind: Kind<R>,
     }
@@ -37,10 +37,10 @@ type Recorded<R> = Box<dyn Stream<R> + Send>;
 
 pin_project! {
     #[project = KindProjection]
-    enum Kind<R> {
-        Inner { #[pin] body: R },
+    enum Kind<R: Body> {
+        Inner { #[pin] body: Replay<R> },
         Learning { #[pin] body: R, lesson: Lesson },
-        Read { body: Recorded<R> },
+        Recorded { body: Recorded<R> },
         Answer { #[pin] body: Full<Bytes> },
     }
 }
@@ -70,26 +70,13 @@ where
     }
 }
 
-impl<R> Stream<R> for Pin<Box<Replay<R>>>
-where
-    R: Body<Data = Bytes>,
-    R::Error: Into<BoxError>,
-{
-    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        (self.as_mut().poll_frame(cx)).map(|next| next.map(|frame| frame.map_err(Into::into)))
-    }
-
-    fn is_end_stream(&self) -> bool {
-        Body::is_end_stream(&**self)
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        Body::size_hint(&**self)
-    }
-}
-
-impl<R> ResponseBody<R> {
+impl<R: Body> ResponseBody<R> {
     pub(super) fn inner(body: R) -> Self {
+        Self::read(Replay::live(body))
+    }
+
+    /// A body that was looked into.
+    pub(super) fn read(body: Replay<R>) -> Self {
         Self {
             kind: Kind::Inner { body },
         }
@@ -109,21 +96,8 @@ impl<R> ResponseBody<R> {
         R::Error: Into<BoxError> + Send,
     {
         Self {
-            kind: Kind::Read {
+            kind: Kind::Recorded {
                 body: Box::new(stream),
-            },
-        }
-    }
-
-    /// A body that was looked into.
-    pub(super) fn read(body: Replay<R>) -> Self
-    where
-        R: Body<Data = Bytes> + Send + 'static,
-        R::Error: Into<BoxError> + Send,
-    {
-        Self {
-            kind: Kind::Read {
-                body: Box::new(Box::pin(body)),
             },
         }
     }
@@ -145,7 +119,7 @@ impl<R> ResponseBody<R> {
 }
 
 /// An empty body, for layers outside that answer in this one's place, as tower-http's time-out does.
-impl<R> Default for ResponseBody<R> {
+impl<R: Body> Default for ResponseBody<R> {
     fn default() -> Self {
         Self::answer(Bytes::new())
     }
@@ -172,29 +146,31 @@ where
                 }
                 polled
             }
-            KindProjection::Read { body } => body.poll_frame(cx),
+            KindProjection::Recorded { body } => body.poll_frame(cx),
             KindProjection::Answer { body } => body.poll_frame(cx).map_err(|never| match never {}),
         }
     }
 
     fn is_end_stream(&self) -> bool {
         match &self.kind {
-            Kind::Inner { body } | Kind::Learning { body, .. } => body.is_end_stream(),
-            Kind::Read { body } => body.is_end_stream(),
+            Kind::Inner { body } => body.is_end_stream(),
+            Kind::Learning { body, .. } => body.is_end_stream(),
+            Kind::Recorded { body } => body.is_end_stream(),
             Kind::Answer { body } => body.is_end_stream(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.kind {
-            Kind::Inner { body } | Kind::Learning { body, .. } => body.size_hint(),
-            Kind::Read { body } => body.size_hint(),
+            Kind::Inner { body } => body.size_hint(),
+            Kind::Learning { body, .. } => body.size_hint(),
+            Kind::Recorded { body } => body.size_hint(),
             Kind::Answer { body } => body.size_hint(),
         }
     }
 }
 
-impl<R> std::fmt::Debug for ResponseBody<R> {
+impl<R: Body> std::fmt::Debug for ResponseBody<R> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("ResponseBody")
     }

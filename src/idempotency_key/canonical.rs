@@ -35,7 +35,7 @@ pub(super) fn read(params: &str) -> Result<(Members<'_>, Vec<u8>), Ambiguous> {
         text: params,
         at: 0,
         out: Vec::with_capacity(params.len()),
-        entries: Vec::new(),
+        entries: Vec::with_capacity(16),
         spare: Vec::new(),
         members: Members::default(),
     };

@@ -17,8 +17,9 @@ pub(super) enum Scope<'a> {
 struct Parts(Sha256);
 
 impl Parts {
+    /// `what` is one of a few words, none of which begins another.
     fn of(what: &str) -> Self {
-        Self(Sha256::new()).and(what.as_bytes())
+        Self(Sha256::new_with_prefix(what))
     }
 
     fn and(mut self, part: &[u8]) -> Self {
@@ -40,10 +41,10 @@ pub(super) fn request_key(
     leg: Option<&str>,
 ) -> RequestKey {
     let (kind, scope): (&[u8], _) = match scope {
-        Scope::Principal(subject) => (b"principal", subject.as_bytes()),
-        Scope::Session(id) => (b"session", id),
+        Scope::Principal(subject) => (b"p", subject.as_bytes()),
+        Scope::Session(id) => (b"s", id),
     };
-    let parts = Parts::of("mcp-session-guard key 1")
+    let parts = Parts::of("key")
         .and(namespace.as_bytes())
         .and(kind)
         .and(scope)
@@ -57,12 +58,12 @@ pub(super) fn request_key(
 
 /// `params` are the canonical parameters of a `tools/call`.
 pub(super) fn fingerprint(params: &[u8]) -> Fingerprint {
-    Fingerprint::from_bytes(Parts::of("mcp-session-guard call 1").and(params).digest())
+    Fingerprint::from_bytes(Parts::of("call").and(params).digest())
 }
 
 pub(super) fn origin(namespace: &str, session: &[u8]) -> Origin {
     Origin::from_bytes(
-        Parts::of("mcp-session-guard session 1")
+        Parts::of("session")
             .and(namespace.as_bytes())
             .and(session)
             .digest(),
@@ -72,9 +73,7 @@ pub(super) fn origin(namespace: &str, session: &[u8]) -> Origin {
 /// What the service behind may use as the key of its own calls: the same for every attempt, and not the client's key,
 /// which it could not tell whose it is.
 pub(super) fn downstream(key: &RequestKey) -> String {
-    let digest = Parts::of("mcp-session-guard downstream 1")
-        .and(key.as_bytes())
-        .digest();
+    let digest = Parts::of("downstream").and(key.as_bytes()).digest();
     digest[..16]
         .iter()
         .flat_map(|byte| [byte >> 4, byte & 0xf])

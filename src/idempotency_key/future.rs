@@ -9,6 +9,7 @@ use std::{
 
 use futures_util::future::BoxFuture;
 use http::Response;
+use http_body::Body;
 use pin_project_lite::pin_project;
 use tokio::runtime::Handle;
 
@@ -25,7 +26,7 @@ type Answer<R, E> = Result<Response<ResponseBody<R>>, E>;
     clippy::large_enum_variant,
     reason = "moved once, and most requests are answered"
 )]
-pub(super) enum Step<R, E> {
+pub(super) enum Step<R: Body, E> {
     /// It was answered, by whomever.
     Answered(Response<ResponseBody<R>>),
     /// It runs under a claim.
@@ -33,7 +34,7 @@ pub(super) enum Step<R, E> {
 }
 
 /// A call with a key that was dispatched.
-pub(super) struct Run<R, E> {
+pub(super) struct Run<R: Body, E> {
     pub(super) future: BoxFuture<'static, Answer<R, E>>,
     /// What goes on when the client leaves.
     pub(super) detached: Option<Detached>,
@@ -63,6 +64,7 @@ pin_project! {
     /// it is cancelled, and its outcome is recorded as unknown.
     pub struct ResponseFuture<F, R, E>
     where
+        R: Body,
         R: 'static,
         E: 'static,
     {
@@ -73,6 +75,7 @@ pin_project! {
 
     impl<F, R, E> PinnedDrop for ResponseFuture<F, R, E>
     where
+        R: Body,
         R: 'static,
         E: 'static,
     {
@@ -94,14 +97,14 @@ pin_project! {
 
 pin_project! {
     #[project = StateProjection]
-    enum State<F, R, E> {
+    enum State<F, R: Body, E> {
         Direct { #[pin] future: F, lesson: Option<Lesson> },
         Asking { future: BoxFuture<'static, Result<Step<R, E>, E>> },
         Running { run: Option<Run<R, E>> },
     }
 }
 
-impl<F, R, E> ResponseFuture<F, R, E> {
+impl<F, R: Body, E> ResponseFuture<F, R, E> {
     pub(super) fn direct(future: F, lesson: Option<Lesson>) -> Self {
         Self::in_state(State::Direct { future, lesson })
     }
@@ -121,6 +124,7 @@ impl<F, R, E> ResponseFuture<F, R, E> {
 impl<F, R, E> Future for ResponseFuture<F, R, E>
 where
     F: Future<Output = Result<Response<R>, E>>,
+    R: Body,
 {
     type Output = Answer<R, E>;
 
@@ -151,7 +155,7 @@ where
     }
 }
 
-impl<F, R, E> fmt::Debug for ResponseFuture<F, R, E> {
+impl<F, R: Body, E> fmt::Debug for ResponseFuture<F, R, E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("ResponseFuture")
     }

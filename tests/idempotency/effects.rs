@@ -49,9 +49,9 @@ async fn a_tool_that_may_run_again_does_after_an_unknown_outcome_and_no_other() 
         assert_eq!(asked.len(), runs);
         let keys: Vec<_> = asked
             .iter()
-            .map(|asked| asked.downstream.as_ref().unwrap())
+            .map(|asked| asked.downstream.unwrap())
             .collect();
-        assert!(keys.iter().all(|key| key.as_str() == keys[0].as_str()));
+        assert!(keys.iter().all(|key| key.key() == keys[0].key()));
         let attempts: Vec<_> = keys.iter().map(|key| key.attempt()).collect();
         assert_eq!(attempts, (1..=runs as u32).collect::<Vec<_>>());
     }

@@ -222,9 +222,9 @@ async fn the_service_finds_a_key_for_what_it_calls_in_turn() {
     node.call("l", 2).await;
     node.send(post(Some("s"), call(3))).await;
     let asked = node.inner.take();
-    let [one, other] = [0, 1].map(|at| asked[at].downstream.clone().expect("a key"));
-    assert_eq!((one.attempt(), one.as_str().len()), (1, 32));
-    assert_ne!(one.as_str(), other.as_str());
-    assert!(!one.as_str().contains('k'));
+    let [one, other] = [0, 1].map(|at| asked[at].downstream.expect("a key"));
+    assert_eq!((one.attempt(), one.key().len()), (1, 32));
+    assert_ne!(one.key(), other.key());
+    assert!(!one.key().contains('k'));
     assert_eq!(asked[2].downstream, None);
 }

@@ -165,7 +165,7 @@ where
         let this = self.clone();
         Box::pin(async move {
             let disposition = Disposition::of(&request);
-            let downstream = DownstreamKey::of(&request).cloned();
+            let downstream = DownstreamKey::of(&request);
             let (parts, body) = request.into_parts();
             let body = body.collect().await.expect("a body").to_bytes();
             let header = |name| {

@@ -6,7 +6,6 @@ use std::{
         Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, AtomicUsize, Ordering},
     },
-    time::Duration,
 };
 
 use hashbrown::DefaultHashBuilder;
@@ -45,7 +44,8 @@ pub(super) struct Ledger {
     hasher: DefaultHashBuilder,
     max_keys: usize,
     max_bytes: usize,
-    horizon: Duration,
+    #[cfg(feature = "test-util")]
+    horizon: std::time::Duration,
     keys: AtomicUsize,
     bytes: AtomicUsize,
     /// Until when a key that is not there may have been forgotten, in nanoseconds.
@@ -80,6 +80,7 @@ impl Ledger {
             hasher: DefaultHashBuilder::default(),
             max_keys: config.max_keys,
             max_bytes: config.max_outcome_bytes,
+            #[cfg(feature = "test-util")]
             horizon: config.retry_horizon,
             keys: AtomicUsize::new(0),
             bytes: AtomicUsize::new(0),
