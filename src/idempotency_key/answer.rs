@@ -73,12 +73,8 @@ fn takes_only_streams(headers: &HeaderMap) -> bool {
         let media = parts.next().unwrap_or_default().to_ascii_lowercase();
         let refused = parts.any(|part| {
             let weight = part.strip_prefix("q=").or_else(|| part.strip_prefix("Q="));
-            weight.is_some_and(|weight| {
-                weight
-                    .trim_end_matches('0')
-                    .trim_end_matches('.')
-                    .is_empty()
-            })
+            let weight = weight.and_then(|weight| weight.parse::<f32>().ok());
+            weight.is_some_and(|weight| weight <= 0.0)
         });
         match &*media {
             _ if refused => {}
