@@ -137,12 +137,12 @@ impl Books {
                 serde_json::to_string(&known(self.ledger.begin(&claim.into()).await))?
             }
             Question::Renew(claim) => {
-                serde_json::to_string(&holds(self.ledger.renew(&claim.into()).await))?
+                serde_json::to_string(&holds(&self.ledger.renew(&claim.into()).await))?
             }
             Question::Complete(claim, ended) => {
                 let outcome = ended.into();
                 let held = self.ledger.complete(&claim.into(), &outcome).await;
-                serde_json::to_string(&holds(held))?
+                serde_json::to_string(&holds(&held))?
             }
             Question::Release(claim) => {
                 let released = self.ledger.release(&claim.into()).await;
@@ -287,7 +287,7 @@ fn known(begun: Result<Begun, StoreError>) -> Known {
     }
 }
 
-fn holds(held: Result<Held, StoreError>) -> Holds {
+fn holds(held: &Result<Held, StoreError>) -> Holds {
     match held {
         Ok(Held::Yes) => Holds::Yes,
         Ok(Held::Superseded) => Holds::Superseded,
