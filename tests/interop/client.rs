@@ -97,10 +97,10 @@ fn installed_node() -> PathBuf {
 
 fn installed(name: &str) -> PathBuf {
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent();
-    let installed = target.expect("a target folder").join("interop").join(name);
+    let installed = target.expect("a target folder").join("peers").join(name);
     assert!(
         installed.join(".stamp").exists(),
-        "{name} is not installed: run tests/interop/setup"
+        "{name} is not installed: run tests/peers/setup"
     );
     installed
 }

@@ -2,8 +2,7 @@
 //!
 //! | part | what it is |
 //! | --- | --- |
-//! | `setup` | installs the clients in the versions pinned in `clients/` |
-//! | `clients/` | a driver for each: does what it is told on its standard input, and says what its caller sees |
+//! | `clients/` | pinned versions, which `tests/peers/setup` installs, and a driver for each: does what it is told on its standard input, and says what its caller sees |
 //! | `client`, `driver` | which clients there are, and one of them under way; `rmcp_client` is the one in this process |
 //! | `rig` | a guarded server in this process, behind a proxy that cuts connections |
 //! | `server`, `edge`, `wire`, `log` | its parts: the MCP server, what errs in front of it, what passed over its socket, what its streams recorded |
