@@ -15,5 +15,6 @@ mod model;
 mod model_log;
 mod proxy;
 mod round_trips;
+mod runtimes;
 mod server;
 mod strange;
