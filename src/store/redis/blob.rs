@@ -134,10 +134,13 @@ pub(super) fn events(blob: Vec<u8>, from: u64) -> Result<Vec<Event>, Fault> {
     let count = count.map(|bytes| u32::from_le_bytes(*bytes) as usize);
     let (first, count) = first.zip(count).ok_or_else(wrong)?;
     let skipped = usize::try_from(from.saturating_sub(first)).map_err(|_| wrong())?;
-    let lengths = blob.get(FIXED..).and_then(|rest| rest.get(..4 * count));
-    let mut at = FIXED + 4 * count;
+    // Before room is made for so many: what is read may say anything.
+    let table = count.checked_mul(4).ok_or_else(wrong)?;
+    let lengths = blob.get(FIXED..).and_then(|rest| rest.get(..table));
+    let lengths = lengths.ok_or_else(wrong)?;
+    let mut at = FIXED + table;
     let mut events = Vec::with_capacity(count.saturating_sub(skipped));
-    for (n, length) in lengths.ok_or_else(wrong)?.chunks_exact(4).enumerate() {
+    for (n, length) in lengths.chunks_exact(4).enumerate() {
         let length = length.first_chunk().map(|bytes| u32::from_le_bytes(*bytes));
         let end = at + length.ok_or_else(wrong)? as usize;
         if end > blob.len() {
@@ -223,6 +226,11 @@ mod tests {
         fn whatever_bytes_there_are_they_are_read_or_refused(bytes: Vec<u8>, from: u64) {
             let _ = events(bytes, from);
         }
+    }
+
+    #[test]
+    fn more_events_than_there_is_room_for_are_not_believed_in() {
+        assert!(events([[0; 8].as_slice(), &[255; 4]].concat(), 0).is_err());
     }
 
     #[test]
