@@ -16,6 +16,8 @@ mod upstream;
 use std::process::ExitCode;
 
 use mcp_session_guard::store::MemoryStore;
+#[cfg(feature = "redis")]
+use mcp_session_guard::store::{RedisConfig, RedisStore};
 use tokio::net::TcpListener;
 
 use options::{Options, Store};
@@ -47,9 +49,13 @@ async fn run(options: Options) -> Result<(), BoxError> {
         listener.local_addr()?,
         options.upstream.path()
     );
-    match options.store {
+    match &options.store {
         Store::Memory => serve(listener, &options, MemoryStore::new(), terminated()).await,
-        // A store that several sidecars share: one line here, one in `options::Store`.
+        #[cfg(feature = "redis")]
+        Store::Redis(url) => {
+            let store = RedisStore::connect(RedisConfig::new(url)).await?;
+            serve(listener, &options, store, terminated()).await
+        }
     }
 }
 

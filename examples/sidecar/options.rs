@@ -12,7 +12,7 @@ usage: sidecar --upstream URL [OPTION]...
   --name NAME              this instance's name (default sidecar)
   --address URL            where other sidecars reach this one; requests are then forwarded to their session's owner
   --token TOKEN            put on session ids, for an edge to route on
-  --store memory           what the instances share (default memory: this one alone)
+  --store memory|URL       what the instances share: nothing (default), or Redis at redis://HOST:PORT (feature redis)
   --answer-within SECONDS  how long the server may take until an answer begins (default 300)
   --idle SECONDS           how long a session may be idle; no longer than the server itself keeps it (default 1800)
   --grace SECONDS          how long running calls may take to finish after SIGTERM (default 30)";
@@ -30,9 +30,11 @@ pub(crate) struct Options {
     pub(crate) grace: Duration,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Store {
     Memory,
+    #[cfg(feature = "redis")]
+    Redis(String),
 }
 
 impl Options {
@@ -92,6 +94,8 @@ impl Store {
     fn parse(said: &str) -> Result<Self, String> {
         match said {
             "memory" => Ok(Self::Memory),
+            #[cfg(feature = "redis")]
+            url if url.starts_with("redis") => Ok(Self::Redis(url.to_owned())),
             _ => Err(format!("--store {said}: there is no such store")),
         }
     }

@@ -10,13 +10,13 @@ use axum::{
     serve::ListenerExt,
 };
 use mcp_session_guard::{
-    affinity_guard::{AffinityGuardLayer, HttpForwarder},
+    affinity_guard::HttpForwarder,
     instance::Instance,
-    resume_guard::ResumeGuardLayer,
-    store::{EventStore, SessionDirectory},
+    stack::SessionGuardLayer,
+    store::{EventStore, RequestLedger, SessionDirectory},
 };
 use tokio::net::TcpListener;
-use tower::ServiceBuilder;
+use tower::Layer;
 
 use crate::{options::Options, upstream::Upstream};
 
@@ -30,29 +30,23 @@ pub(crate) async fn serve<S>(
     ends: impl Future<Output = ()> + Send + 'static,
 ) -> Result<(), BoxError>
 where
-    S: SessionDirectory + EventStore + Clone,
+    S: SessionDirectory + EventStore + RequestLedger + Clone,
 {
     let mut joining = Instance::builder(&*options.name).with_idle_limit(options.idle);
     if let Some(address) = &options.address {
         joining = joining.with_address(&**address);
     }
     let instance = joining.join(store.clone())?;
-    let mut affinity = AffinityGuardLayer::new(instance.clone());
+    let mut guards = SessionGuardLayer::new(&instance, store);
     if options.address.is_some() {
-        affinity = affinity.with_forwarder(HttpForwarder::new());
+        guards = guards.affinity(|layer| layer.with_forwarder(HttpForwarder::new()));
     }
     if let Some(token) = &options.token {
-        affinity = affinity.with_route_token(token.parse()?);
+        let token = token.parse()?;
+        guards = guards.affinity(|layer| layer.with_route_token(token));
     }
-    let guarded = ServiceBuilder::new()
-        .layer(affinity)
-        // DrainCreditLayer: here.
-        .layer(ResumeGuardLayer::new(instance.clone(), store))
-        // IdempotencyKeyLayer: here.
-        .service(Upstream::new(
-            options.upstream.clone(),
-            options.answer_within,
-        ));
+    let upstream = Upstream::new(options.upstream.clone(), options.answer_within);
+    let guarded = guards.layer(upstream);
 
     let probed = instance.clone();
     let router = Router::new()

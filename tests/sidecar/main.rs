@@ -16,6 +16,10 @@ mod options;
 mod peers;
 #[path = "../support/port.rs"]
 mod port;
+#[cfg(feature = "redis")]
+#[path = "../redis/server.rs"]
+#[allow(dead_code, reason = "each test uses its part")]
+mod redis;
 mod rig;
 #[path = "../../examples/sidecar/serve.rs"]
 mod serve;

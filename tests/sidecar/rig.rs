@@ -2,7 +2,7 @@
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
-use mcp_session_guard::store::MemoryStore;
+use mcp_session_guard::store::{EventStore, MemoryStore, RequestLedger, SessionDirectory};
 use serde_json::Value;
 use tokio::{net::TcpListener, sync::Notify, task::JoinHandle, time::timeout};
 
@@ -21,7 +21,7 @@ impl Sidecar {
 
     pub async fn with(
         upstream: &str,
-        store: MemoryStore,
+        store: impl SessionDirectory + EventStore + RequestLedger + Clone,
         choose: impl FnOnce(&mut Options),
     ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");

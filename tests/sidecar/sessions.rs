@@ -1,6 +1,6 @@
 //! Sessions of servers that know nothing of the guards.
 
-use mcp_session_guard::store::MemoryStore;
+use mcp_session_guard::store::{EventStore, MemoryStore, RequestLedger, SessionDirectory};
 use reqwest::{Method, RequestBuilder};
 use serde_json::{Value, json};
 use tokio::time::timeout;
@@ -109,7 +109,17 @@ async fn a_session_that_nobody_opened_never_gets_to_the_server() {
 
 #[tokio::test]
 async fn two_sidecars_on_one_store_serve_each_other_s_sessions() {
-    let store = MemoryStore::new();
+    serve_each_other(MemoryStore::new()).await;
+}
+
+#[cfg(feature = "redis")]
+#[tokio::test]
+async fn two_sidecars_on_one_redis_serve_each_other_s_sessions() {
+    let server = crate::redis::Server::start();
+    serve_each_other(server.store().await).await;
+}
+
+async fn serve_each_other(store: impl SessionDirectory + EventStore + RequestLedger + Clone) {
     let peers = [
         Peer::start(Kind::Python).await,
         Peer::start(Kind::Python).await,
