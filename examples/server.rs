@@ -6,10 +6,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::{Router, http::request::Parts, serve::ListenerExt};
 use mcp_session_guard::{
-    affinity_guard::{AffinityGuardLayer, SelfContained, Switch},
-    drain_credit::DrainCreditLayer,
+    affinity_guard::{SelfContained, Switch},
     instance::Instance,
-    resume_guard::ResumeGuardLayer,
+    stack::SessionGuardLayer,
     store::MemoryStore,
 };
 use rmcp::{
@@ -124,20 +123,13 @@ async fn main() -> Result<(), Box<dyn Error>> {
         let notebook = || Ok(Notebook::default());
         StreamableHttpService::new(notebook, Arc::clone(&manager), config)
     };
-    // What the kernel holds for a client is bounded by the socket options below.
-    let drain = DrainCreditLayer::new()
-        .with_instance(instance.clone())
-        .with_wire_buffer(1 << 20);
-    let options = drain.socket_options();
-    // Counting words depends on nothing but the request, so it may be served whatever became of the session.
-    let guarded = AffinityGuardLayer::new(instance.clone())
-        .stateless_for(SelfContained::new().tool("word_count"))
-        .layer(
-            drain.layer(
-                ResumeGuardLayer::new(instance.clone(), store)
-                    .layer(Switch::new(mcp(config), mcp(stateless))),
-            ),
-        );
+    // Counting words depends on nothing but the request, so it may be served whatever became of the session. What the kernel
+    // holds for a client is bounded by the socket options below.
+    let guards = SessionGuardLayer::new(&instance, store)
+        .affinity(|layer| layer.stateless_for(SelfContained::new().tool("word_count")))
+        .drain(|layer| layer.with_wire_buffer(1 << 20));
+    let options = guards.socket_options();
+    let guarded = guards.layer(Switch::new(mcp(config), mcp(stateless)));
 
     let router = Router::new().route_service("/mcp", guarded);
     // They set TCP_NODELAY too: rmcp answers in two small writes, and the second would be held back for 40 ms.

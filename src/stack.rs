@@ -98,6 +98,14 @@ impl SessionGuardLayer {
         self
     }
 
+    /// What accepted sockets are to be set to, so that a stall is seen; see
+    /// [`DrainCreditLayer::socket_options`](crate::drain_credit::DrainCreditLayer::socket_options).
+    #[cfg(all(feature = "sockets", unix))]
+    #[cfg_attr(docsrs, doc(cfg(feature = "sockets")))]
+    pub fn socket_options(&self) -> crate::drain_credit::SocketOptions {
+        self.drain.socket_options()
+    }
+
     /// Changes the resume guard.
     pub fn resume(mut self, change: impl FnOnce(ResumeGuardLayer) -> ResumeGuardLayer) -> Self {
         self.resume = change(self.resume);

@@ -8,10 +8,7 @@
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use axum::{Router, http::request::Parts, serve::ListenerExt};
-use mcp_session_guard::{
-    affinity_guard::AffinityGuardLayer, instance::Instance, resume_guard::ResumeGuardLayer,
-    store::MemoryStore,
-};
+use mcp_session_guard::{instance::Instance, stack::SessionGuardLayer, store::MemoryStore};
 use rmcp::{
     ErrorData, RoleServer, ServerHandler,
     model::{
@@ -61,8 +58,7 @@ impl Served {
                 let store = MemoryStore::new();
                 let instance = Instance::builder("a").join(store.clone()).expect("joins");
                 instance.ready().await;
-                let resume = ResumeGuardLayer::new(instance.clone(), store);
-                let guarded = AffinityGuardLayer::new(instance).layer(resume.layer(mcp));
+                let guarded = SessionGuardLayer::new(&instance, store).layer(mcp);
                 Router::new().route_service("/mcp", guarded)
             }
         };

@@ -246,7 +246,7 @@ async fn no_client_hangs_loops_or_is_lied_to() {
             cells.extend(TRIALS.map(|(asked, reason)| attempt(client, style, asked, reason)));
         }
     }
-    let cells: Vec<Cell> = stream::iter(cells).buffered(4).collect().await;
+    let cells: Vec<Cell> = stream::iter(cells).buffered(12).collect().await;
     let lines: Vec<_> = cells
         .iter()
         .map(|cell| serde_json::to_string(cell).expect("JSON"))

@@ -1,5 +1,9 @@
 //! The ownership protocol, explored exhaustively over the crate's own decisions: its directory, its tenure and its
 //! verdict table. What stands around them (keeper, steps, table) is followed here without tasks and time-outs.
+//!
+//! Millions of states: `cargo test --release --test ownership_model`.
+
+#![cfg(not(debug_assertions))]
 
 mod ending;
 mod ghost;

@@ -143,9 +143,13 @@ impl Field {
     }
 
     pub async fn end(&self, pod: usize, session: &str) -> u16 {
-        let status = self.send(pod, delete(session)).await.status;
+        let session = session.to_owned();
+        // Others may be told that it is gone before its client is.
+        self.history.push(Event::Ending {
+            session: session.clone(),
+        });
+        let status = self.send(pod, delete(&session)).await.status;
         if status < 300 {
-            let session = session.to_owned();
             self.history.push(Event::Ended { session });
         }
         status

@@ -19,6 +19,8 @@ pub enum Event {
     },
     /// A client was told 404.
     Gone { session: String },
+    /// A client asks for its end.
+    Ending { session: String },
     /// A client ended it, and was told so.
     Ended { session: String },
     /// A client was refused for a while.
@@ -64,7 +66,7 @@ fn check(history: &[Event], dead: &[usize]) -> Result<(), String> {
     let mut home = HashMap::new();
     let mut newest: HashMap<&str, Fence> = HashMap::new();
     let mut holder: HashMap<(&str, Fence), usize> = HashMap::new();
-    let (mut gone, mut ended) = (HashSet::new(), HashSet::new());
+    let (mut gone, mut ending, mut ended) = (HashSet::new(), HashSet::new(), HashSet::new());
     for event in history {
         match event {
             Event::Opened { pod, session } => {
@@ -109,12 +111,15 @@ fn check(history: &[Event], dead: &[usize]) -> Result<(), String> {
             Event::Gone { session } => {
                 gone.insert(session.as_str());
                 let may = match home.get(session.as_str()) {
-                    Some(pod) => dead.contains(pod) || ended.contains(session.as_str()),
+                    Some(pod) => dead.contains(pod) || ending.contains(session.as_str()),
                     None => true,
                 };
                 if !may {
                     return Err(format!("I5: {session} was forgotten"));
                 }
+            }
+            Event::Ending { session } => {
+                ending.insert(session.as_str());
             }
             Event::Ended { session } => {
                 ended.insert(session.as_str());
@@ -141,6 +146,7 @@ fn the_checker_finds_each_breach() {
         fence,
     };
     let gone = Event::Gone { session: session() };
+    let ending = Event::Ending { session: session() };
     let ended = Event::Ended { session: session() };
     let breaches: [(&str, &[Event]); 6] = [
         (
@@ -153,7 +159,12 @@ fn the_checker_finds_each_breach() {
         ),
         (
             "I2",
-            &[opened.clone(), ended.clone(), gone.clone(), served(0, None)],
+            &[
+                opened.clone(),
+                ending.clone(),
+                gone.clone(),
+                served(0, None),
+            ],
         ),
         ("I3", &[served(0, fence(1)), served(1, fence(1))]),
         ("I3", &[opened.clone(), served(1, None)]),
@@ -164,6 +175,6 @@ fn the_checker_finds_each_breach() {
         let told = check(history, &[]).unwrap_err();
         assert!(told.starts_with(name), "{name}: {told}");
     }
-    let fine = [opened, served(0, None), ended, gone];
+    let fine = [opened, served(0, None), ending, gone, ended];
     check(&fine, &[]).unwrap();
 }

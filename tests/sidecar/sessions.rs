@@ -1,5 +1,7 @@
 //! Sessions of servers that know nothing of the guards.
 
+#[cfg(feature = "redis")]
+use mcp_session_guard::session::{Epoch, InstanceId};
 use mcp_session_guard::store::{EventStore, MemoryStore, RequestLedger, SessionDirectory};
 use reqwest::{Method, RequestBuilder};
 use serde_json::{Value, json};
@@ -116,7 +118,12 @@ async fn two_sidecars_on_one_store_serve_each_other_s_sessions() {
 #[tokio::test]
 async fn two_sidecars_on_one_redis_serve_each_other_s_sessions() {
     let server = crate::redis::Server::start();
-    serve_each_other(server.store().await).await;
+    let store = server.store().await;
+    // A server that nobody knows may have lost its memory, until the longest lease is over.
+    let nobody = InstanceId::new("nobody", Epoch::mint().expect("randomness"));
+    store.heartbeat(&nobody).await.expect("heartbeat");
+    server.pass(std::time::Duration::from_secs(61));
+    serve_each_other(store).await;
 }
 
 async fn serve_each_other(store: impl SessionDirectory + EventStore + RequestLedger + Clone) {

@@ -176,7 +176,17 @@ impl Keys {
         self.queue.push_back(Due { at, hash, token });
     }
 
+    /// A record whose time is up is no longer there, swept or not.
+    fn forget_if_over(&mut self, now: Timestamp, hash: u64, key: RequestKey) {
+        let retention = self.retention;
+        let over = |record: &Record| record.key == key && record.is_over(now, retention);
+        if self.records.find(hash, over).is_some() {
+            self.remove(hash, over);
+        }
+    }
+
     pub(super) fn renew(&mut self, now: Timestamp, hash: u64, claim: &KeyClaim) -> Held {
+        self.forget_if_over(now, hash, claim.key);
         match self
             .records
             .find_mut(hash, |record| record.key == claim.key)
@@ -208,6 +218,7 @@ impl Keys {
         };
         let bytes = end.bytes();
         let over = State::Over { until, end };
+        self.forget_if_over(now, hash, claim.key);
         match self
             .records
             .find_mut(hash, |record| record.key == claim.key)
