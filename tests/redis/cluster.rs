@@ -121,7 +121,13 @@ impl Cluster {
             migrate.extend(keys.iter().map(String::as_str));
             source.command(&migrate);
         }
-        for node in [target, source] {
+        // Those two first. The rest would hear of it in time, and until then say that it is where it was.
+        let others = self.nodes.iter().enumerate();
+        let others = others.filter(|(n, _)| *n != from && *n != to);
+        for node in [target, source]
+            .into_iter()
+            .chain(others.map(|(_, node)| node))
+        {
             node.command(&["CLUSTER", "SETSLOT", slot, "NODE", &self.names[to]]);
         }
     }
@@ -231,12 +237,22 @@ fn key(n: usize) -> StreamKey {
 
 /// Some key of a log, wherever it is.
 fn log_key(cluster: &Cluster, key: &StreamKey) -> String {
-    let found = cluster.nodes.iter().find_map(|node| {
-        let names = node.command(&["KEYS", &format!("*:m:{}.1", key.epoch)]);
-        let names: Vec<String> = redis::from_redis_value(names).expect("keys");
-        names.into_iter().next()
-    });
-    found.expect("a log")
+    let look = || {
+        cluster.nodes.iter().find_map(|node| {
+            let names = node.command(&["KEYS", &format!("*:m:{}.1", key.epoch)]);
+            let names: Vec<String> = redis::from_redis_value(names).expect("keys");
+            names.into_iter().next()
+        })
+    };
+    // Each node is asked by itself, so one that has just moved may be missed.
+    let deadline = std::time::Instant::now() + PATIENCE;
+    loop {
+        match look() {
+            Some(name) => return name,
+            None => assert!(std::time::Instant::now() < deadline, "the log is nowhere"),
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
 }
 
 #[tokio::test]

@@ -120,6 +120,8 @@ async fn the_session_of_an_unread_stream_is_answered(router: Router, layer: Drai
     let ended = timeout(PATIENCE, Client::send(client.request(Method::DELETE))).await;
     let ended = ended.expect("answered");
     assert!(ended.status < 300 || ended.status == 404, "{ended:?}");
+    // The server's connection keeps what was torn down until it notices.
+    drop(unread);
     while layer.figures().sessions > 0 {
         assert!(
             std::time::Instant::now() < deadline,
@@ -129,7 +131,8 @@ async fn the_session_of_an_unread_stream_is_answered(router: Router, layer: Drai
         sleep(Duration::from_millis(20)).await;
     }
     let figures = layer.figures();
-    assert!(figures.peak_messages <= 32 + 1, "{figures:?}");
+    // One more for each of its two streams, whose client had taken everything before.
+    assert!(figures.peak_messages <= 32 + 2, "{figures:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
