@@ -6,6 +6,7 @@ use axum::Router;
 use mcp_session_guard::{
     affinity_guard::AffinityGuardLayer,
     instance::Instance,
+    rejection::RefusalStyle,
     resume_guard::{LogReach, ResumeGuardLayer},
     session::Offer,
     store::{EventStore, SharedDirectory},
@@ -43,7 +44,9 @@ pub(crate) async fn start(
         .layer(
             AffinityGuardLayer::new(instance.clone())
                 .externalized()
-                .with_offer(offer),
+                .with_offer(offer)
+                // The callers here go on to the next instance when they are told to, resumes too.
+                .with_refusal_style(RefusalStyle::Status),
         )
         .layer(ResumeGuardLayer::new(instance.clone(), events).with_log_reach(reach));
     let manager = Arc::new(LocalSessionManager::default());

@@ -195,7 +195,7 @@ impl AffinityGuardLayer {
     /// A request that could not be sent is answered 503 `session_unconfirmed`. One that was sent and not answered by the
     /// owner, or answered by somebody else at its old address, is answered 503 `outcome_unknown`: it may have run.
     ///
-    /// With feature `forward` there is [`HttpForwarder`](super::HttpForwarder).
+    /// With feature `forward` there is `HttpForwarder`.
     pub fn with_forwarder<F, B>(self, forwarder: F) -> Self
     where
         F: Service<Forward, Response = Response<B>> + Clone + Send + Sync + 'static,
