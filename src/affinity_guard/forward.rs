@@ -196,7 +196,7 @@ impl Outward {
         }))
     }
 
-    pub(super) fn finish<R>(&self, response: &mut Response<R>) {
+    pub(super) fn finished<R>(&self, mut response: Response<R>) -> Response<R> {
         let passed_on = response.extensions().get::<FromOwner>().is_some();
         let headers = response.headers_mut();
         // Another instance's session is under that one's token already.
@@ -206,6 +206,7 @@ impl Outward {
         if let Some(by) = &self.by {
             headers.insert(FORWARDED, by.clone());
         }
+        response
     }
 }
 

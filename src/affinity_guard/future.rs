@@ -73,7 +73,7 @@ where
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
         let mut state = this.state;
-        let mut response = loop {
+        loop {
             match state.as_mut().project() {
                 StateProjection::Direct { inner, after } => {
                     let response = ready!(inner.poll(cx))?;
@@ -81,20 +81,26 @@ where
                     if let Some(after) = after
                         && after.is_plain(&response)
                     {
-                        break after.let_out(response);
+                        // Said twice: taken out of the match, the response would be moved once more.
+                        return Poll::Ready(Ok(match this.outward {
+                            None => after.let_out(response),
+                            Some(outward) => outward.finished(after.let_out(response)),
+                        }));
                     }
                     let after = after.take().expect("polled after completion");
                     state.set(State::Slow {
                         future: Box::pin(async move { Ok(after.settle(response).await) }),
                     });
                 }
-                StateProjection::Slow { future } => break ready!(future.as_mut().poll(cx))?,
+                StateProjection::Slow { future } => {
+                    let response = ready!(future.as_mut().poll(cx))?;
+                    return Poll::Ready(Ok(match this.outward {
+                        None => response,
+                        Some(outward) => outward.finished(response),
+                    }));
+                }
             }
-        };
-        if let Some(outward) = this.outward {
-            outward.finish(&mut response);
         }
-        Poll::Ready(Ok(response))
     }
 }
 

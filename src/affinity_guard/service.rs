@@ -25,7 +25,10 @@ use super::{
 use crate::{
     body::Replay,
     instance::{Admission, Running, Serving},
-    mcp::{Era, Marks, Presented, header::SESSION_ID},
+    mcp::{
+        Era, Marks, Presented,
+        header::{FORWARDED, SESSION_ID},
+    },
     session::{Head, Principal, Residency, SessionId},
 };
 
@@ -189,7 +192,8 @@ impl<'a> Seen<'a> {
             id,
             principal,
             serving: None,
-            forwarded: marks.is_forwarded(),
+            // Nobody hands anything to an instance without an address.
+            forwarded: shared.has_address() && request.headers().contains_key(FORWARDED),
         };
         if let (Era::Legacy, Some(id)) = (era, id) {
             let admission = shared.admit(id, running(method));

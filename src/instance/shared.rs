@@ -88,6 +88,12 @@ impl Times {
 const MAX_TOMBSTONES: usize = 65_536;
 
 impl Shared {
+    /// Whether peers are told where it can be reached.
+    #[inline]
+    pub(crate) fn has_address(&self) -> bool {
+        self.address.is_some()
+    }
+
     pub(crate) fn id(&self) -> &InstanceId {
         &self.id
     }

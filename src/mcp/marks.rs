@@ -7,7 +7,7 @@ use http::{HeaderMap, HeaderValue};
 
 use super::{
     Era,
-    header::{FORWARDED, METHOD, PROTOCOL_VERSION, SESSION_ID},
+    header::{METHOD, PROTOCOL_VERSION, SESSION_ID},
     is_modern_version,
 };
 use crate::session::SessionId;
@@ -21,7 +21,6 @@ pub(crate) struct Marks<'a> {
     /// Whether there is a version header, and all there are name a modern version.
     modern: Option<bool>,
     method: Option<&'a HeaderValue>,
-    forwarded: bool,
 }
 
 /// The session header of a request.
@@ -47,8 +46,6 @@ impl<'a> Marks<'a> {
                 marks.modern = Some(modern && marks.modern.unwrap_or(true));
             } else if name == METHOD {
                 marks.method = Some(value);
-            } else if name == FORWARDED {
-                marks.forwarded = true;
             }
         }
         marks
@@ -66,12 +63,6 @@ impl<'a> Marks<'a> {
     #[inline]
     pub(crate) fn method(&self) -> Option<&'a HeaderValue> {
         self.method
-    }
-
-    /// Whether another instance has handed it on.
-    #[inline]
-    pub(crate) fn is_forwarded(&self) -> bool {
-        self.forwarded
     }
 
     #[inline]
