@@ -13,7 +13,7 @@ use tower_service::Service;
 use super::{
     body::{BoxError, ResponseBody},
     layer::Config,
-    route_token::RouteToken,
+    route_token::{RouteToken, take_off},
 };
 use crate::{mcp::header::FORWARDED, session::InstanceId};
 
@@ -186,14 +186,26 @@ pub(super) struct Outward {
 
 impl Outward {
     #[inline]
-    pub(super) fn of(config: &Config, forwarded: bool) -> Option<Box<Self>> {
-        if config.route_token.is_none() && !forwarded {
-            return None;
-        }
-        Some(Box::new(Self {
+    pub(super) fn of(config: &Config, headers: &HeaderMap) -> Option<Self> {
+        // Nobody hands anything to an instance without an address.
+        let shared = config.instance.shared();
+        let forwarded = shared.has_address() && headers.contains_key(FORWARDED);
+        (forwarded || config.route_token.is_some()).then(|| Self {
             route_token: config.route_token.clone(),
-            by: forwarded.then(|| mark(config.instance.shared().id())),
-        }))
+            by: forwarded.then(|| mark(shared.id())),
+        })
+    }
+
+    /// Whether another instance has handed the request on.
+    pub(super) fn is_for_a_peer(&self) -> bool {
+        self.by.is_some()
+    }
+
+    /// Takes off what an edge routes on, before anything else looks at the request.
+    pub(super) fn prepare(&self, headers: &mut HeaderMap) {
+        if self.route_token.is_some() {
+            take_off(headers);
+        }
     }
 
     pub(super) fn finished<R>(&self, mut response: Response<R>) -> Response<R> {

@@ -16,7 +16,6 @@ use pin_project_lite::pin_project;
 use super::{
     after::After,
     body::{BoxError, ResponseBody},
-    forward::Outward,
 };
 
 type Guarded<R, E> = Result<Response<ResponseBody<R>>, E>;
@@ -26,7 +25,6 @@ pin_project! {
     pub struct ResponseFuture<F, R: Body, E> {
         #[pin]
         state: State<F, R, E>,
-        outward: Option<Box<Outward>>,
     }
 }
 
@@ -40,9 +38,8 @@ pin_project! {
 
 impl<F, R: Body, E> ResponseFuture<F, R, E> {
     #[inline]
-    pub(super) fn direct(inner: F, after: After, outward: Option<Box<Outward>>) -> Self {
+    pub(super) fn direct(inner: F, after: After) -> Self {
         Self {
-            outward,
             state: State::Direct {
                 inner,
                 after: Some(after),
@@ -50,12 +47,8 @@ impl<F, R: Body, E> ResponseFuture<F, R, E> {
         }
     }
 
-    pub(super) fn slow(
-        future: BoxFuture<'static, Guarded<R, E>>,
-        outward: Option<Box<Outward>>,
-    ) -> Self {
+    pub(super) fn slow(future: BoxFuture<'static, Guarded<R, E>>) -> Self {
         Self {
-            outward,
             state: State::Slow { future },
         }
     }
@@ -71,8 +64,7 @@ where
     type Output = Guarded<R, E>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let this = self.project();
-        let mut state = this.state;
+        let mut state = self.project().state;
         loop {
             match state.as_mut().project() {
                 StateProjection::Direct { inner, after } => {
@@ -81,24 +73,14 @@ where
                     if let Some(after) = after
                         && after.is_plain(&response)
                     {
-                        // Said twice: taken out of the match, the response would be moved once more.
-                        return Poll::Ready(Ok(match this.outward {
-                            None => after.let_out(response),
-                            Some(outward) => outward.finished(after.let_out(response)),
-                        }));
+                        return Poll::Ready(Ok(after.let_out(response)));
                     }
                     let after = after.take().expect("polled after completion");
                     state.set(State::Slow {
                         future: Box::pin(async move { Ok(after.settle(response).await) }),
                     });
                 }
-                StateProjection::Slow { future } => {
-                    let response = ready!(future.as_mut().poll(cx))?;
-                    return Poll::Ready(Ok(match this.outward {
-                        None => response,
-                        Some(outward) => outward.finished(response),
-                    }));
-                }
+                StateProjection::Slow { future } => return future.as_mut().poll(cx),
             }
         }
     }

@@ -218,7 +218,7 @@ impl AffinityGuardLayer {
     ///
     /// Whatever token a request's id carries is taken off before anything else looks at it, so all instances must have
     /// one. Ids without a token, from before, are taken as they are; inner services whose own ids end in `~` and a
-    /// word cannot be switched over while sessions are open. Costs two allocations a request.
+    /// word cannot be switched over while sessions are open. Costs three allocations a request.
     pub fn with_route_token(self, token: RouteToken) -> Self {
         self.set(|config| config.route_token = Some(token))
     }

@@ -19,16 +19,12 @@ use super::{
     forward::Outward,
     future::ResponseFuture,
     layer::Config,
-    route_token::take_off,
     slow::Slow,
 };
 use crate::{
     body::Replay,
     instance::{Admission, Running, Serving},
-    mcp::{
-        Era, Marks, Presented,
-        header::{FORWARDED, SESSION_ID},
-    },
+    mcp::{Era, Marks, Presented, header::SESSION_ID},
     session::{Head, Principal, Residency, SessionId},
 };
 
@@ -73,26 +69,49 @@ where
     }
 
     fn call(&mut self, mut request: Request<B>) -> Self::Future {
+        let Some(outward) = Outward::of(&self.config, request.headers()) else {
+            return self.answer(request, false);
+        };
+        outward.prepare(request.headers_mut());
+        let answer = self.answer(request, outward.is_for_a_peer());
+        ResponseFuture::slow(Box::pin(async move { Ok(outward.finished(answer.await?)) }))
+    }
+}
+
+impl<S> AffinityGuard<S> {
+    /// Answers a request as its own, whatever its ids look like outside. `forwarded` is whether another instance has
+    /// handed it on.
+    #[inline]
+    fn answer<B, R>(
+        &mut self,
+        mut request: Request<B>,
+        forwarded: bool,
+    ) -> ResponseFuture<S::Future, R, S::Error>
+    where
+        S: Service<Request<Replay<B>>, Response = Response<R>> + Clone + Send + 'static,
+        S::Future: Send,
+        S::Error: Send,
+        B: Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<BoxError> + Send,
+        R: Body<Data = Bytes> + Send + 'static,
+        R::Error: Into<BoxError> + Send,
+    {
         let method = request.method();
         if method == Method::OPTIONS || method == Method::HEAD {
-            return self.direct(request, None, None, None);
-        }
-        if self.config.route_token.is_some() {
-            take_off(request.headers_mut());
+            return self.direct(request, None, None);
         }
         let seen = Seen::of(&self.config, &request);
-        let outward = Outward::of(&self.config, seen.forwarded);
         match (decide(&seen.facts), seen.serving) {
             (Verdict::Pass, _) => {
                 let principal = owned(seen.principal);
-                self.direct(request, None, principal, outward)
+                self.direct(request, None, principal)
             }
             (Verdict::PassBare, _) => {
                 let principal = owned(seen.principal);
                 if seen.facts.header != Header::Missing {
                     request.headers_mut().remove(SESSION_ID);
                 }
-                self.direct(request, None, principal, outward)
+                self.direct(request, None, principal)
             }
             (Verdict::PassOwned, Some(serving)) => {
                 if self.config.residency == Residency::Externalized {
@@ -101,7 +120,7 @@ where
                         .extensions_mut()
                         .insert(Disposition::Owned { fence });
                 }
-                self.direct(request, Some(serving), None, outward)
+                self.direct(request, Some(serving), None)
             }
             // The rest may wait: for a body, for the directory. The inner service that was made ready is given up
             // meanwhile, for it may hold a permit.
@@ -116,16 +135,14 @@ where
                         .id
                         .and_then(|id| SessionId::parse_with_limit(id, id.len()).ok()),
                     principal: owned(seen.principal),
-                    forwarded: seen.forwarded,
+                    forwarded,
                 };
                 let (parts, body) = request.into_parts();
-                ResponseFuture::slow(Box::pin(slow.run(parts, body)), outward)
+                ResponseFuture::slow(Box::pin(slow.run(parts, body)))
             }
         }
     }
-}
 
-impl<S> AffinityGuard<S> {
     /// Calls the service that was made ready; nothing was awaited since.
     #[inline]
     fn direct<B, R>(
@@ -133,7 +150,6 @@ impl<S> AffinityGuard<S> {
         request: Request<B>,
         serving: Option<Serving>,
         principal: Option<Principal>,
-        outward: Option<Box<Outward>>,
     ) -> ResponseFuture<S::Future, R, S::Error>
     where
         S: Service<Request<Replay<B>>, Response = Response<R>>,
@@ -142,7 +158,7 @@ impl<S> AffinityGuard<S> {
     {
         let mut after = After::new(&self.config, request.method(), serving);
         after.remember(principal, Bytes::new());
-        ResponseFuture::direct(self.inner.call(request.map(Replay::live)), after, outward)
+        ResponseFuture::direct(self.inner.call(request.map(Replay::live)), after)
     }
 }
 
@@ -156,8 +172,6 @@ struct Seen<'a> {
     id: Option<&'a [u8]>,
     principal: Option<Cow<'a, str>>,
     serving: Option<Serving>,
-    /// Whether another instance has handed it on.
-    forwarded: bool,
 }
 
 impl<'a> Seen<'a> {
@@ -192,8 +206,6 @@ impl<'a> Seen<'a> {
             id,
             principal,
             serving: None,
-            // Nobody hands anything to an instance without an address.
-            forwarded: shared.has_address() && request.headers().contains_key(FORWARDED),
         };
         if let (Era::Legacy, Some(id)) = (era, id) {
             let admission = shared.admit(id, running(method));
