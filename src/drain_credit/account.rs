@@ -277,16 +277,23 @@ impl Account {
             && bytes < terms.bytes.saturating_mul(terms.high_water.into())
     }
 
-    /// Whether the producer of a flow may go on: below the high-water mark always, above it only for a client that has
-    /// taken all there is.
-    pub(super) fn may_pull(&mut self, id: FlowId, terms: &Terms) -> bool {
+    /// How many messages the producer of a flow may bring: its share of what is left below the high-water mark, so that
+    /// all of them together stay below it; above it one, for a client that has taken all there is.
+    pub(super) fn room(&mut self, id: FlowId, terms: &Terms) -> u32 {
+        let mark = terms.messages.saturating_mul(terms.high_water);
+        let left = mark.saturating_sub(self.messages + self.unproven);
+        let share = (left / self.open.max(1)).max(1);
         let has_room = self.has_room(terms);
         let Some(flow) = self.flow(id) else {
-            return true;
+            return u32::MAX;
         };
-        let may = has_room || (flow.reading.messages == 0 && flow.unproven == 0);
-        flow.starved = !may;
-        may
+        let caught_up = flow.reading.messages == 0 && flow.unproven == 0;
+        flow.starved = !(has_room || caught_up);
+        match (has_room, caught_up) {
+            (true, _) => share,
+            (false, true) => 1,
+            (false, false) => 0,
+        }
     }
 
     /// The flows whose producers wait for room; they are told once.

@@ -47,8 +47,8 @@ impl Gauge for Attached {
         self.ticket.step(&step, &[])
     }
 
-    fn may_pull(&self) -> bool {
-        self.ticket.may_pull()
+    fn room(&self) -> usize {
+        usize::try_from(self.ticket.room()).unwrap_or(usize::MAX)
     }
 
     fn on_shared(&self, shared: bool) {

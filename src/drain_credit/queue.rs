@@ -97,7 +97,7 @@ impl Queue {
         // Left before the account is asked, so that whoever makes room finds it.
         state.producer = Some(cx.waker().clone());
         let may_pull = match &state.ticket {
-            Some(ticket) => state.held as u64 - state.counted < MAX_UNCOUNTED && ticket.may_pull(),
+            Some(ticket) => state.held as u64 - state.counted < MAX_UNCOUNTED && ticket.room() > 0,
             None => state.held < MAX_FRAME,
         };
         state.starved = !may_pull;

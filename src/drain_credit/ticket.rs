@@ -188,12 +188,12 @@ impl Ticket {
         relief
     }
 
-    /// Whether the flow's producer may go on. If not it is told when it may.
-    pub(super) fn may_pull(&self) -> bool {
+    /// How many messages the flow's producer may bring. If it is none, it is told when there is room again.
+    pub(super) fn room(&self) -> u32 {
         let Some(flow) = self.flow else {
-            return true;
+            return u32::MAX;
         };
-        self.with(|slot, accounts| slot.account.may_pull(flow, &accounts.terms))
+        self.with(|slot, accounts| slot.account.room(flow, &accounts.terms))
     }
 
     /// Leaves the places to the answers with these ids, which come on another stream of the session. If there is none

@@ -36,8 +36,8 @@ pub(crate) trait Gauge: fmt::Debug + Send + Sync {
     /// The stream's progress has changed. What is given back is let go once the lock is released.
     fn changed(&self, before: &Progress, now: &Progress) -> Relief;
 
-    /// Whether the producer may go on.
-    fn may_pull(&self) -> bool;
+    /// How many messages the producer may bring before it asks again.
+    fn room(&self) -> usize;
 
     /// Whether the client's connection carries other sessions' streams too.
     fn on_shared(&self, shared: bool);

@@ -142,11 +142,11 @@ impl<R: Body<Data = Bytes>> Pump<R> {
     }
 
     fn poll_step(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Stop>> {
-        match self.over(cx) {
+        let room = match self.over(cx) {
             Err(ending) => return Poll::Ready(Err(Stop::Over(ending))),
-            Ok(demand) if demand.full => return Poll::Pending,
-            Ok(_) => {}
-        }
+            Ok(Demand { room: 0, .. }) => return Poll::Pending,
+            Ok(demand) => demand.room,
+        };
         let Self {
             stream,
             streams,
@@ -166,6 +166,7 @@ impl<R: Body<Data = Bytes>> Pump<R> {
             .poll_batch(
                 cx,
                 batch,
+                room,
                 |batch, event| {
                     let subject = Subject::of(event.data.unwrap_or_default());
                     if subject != Subject::Nothing {

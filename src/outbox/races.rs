@@ -70,9 +70,9 @@ impl World {
     /// Publishes event after event, one byte each and none of which is `unlogged`.
     async fn produce(&self, unlogged: impl Fn(u64) -> bool) {
         for number in 1..=EVENTS {
-            poll_fn(|cx| match self.stream.demand(cx.waker()).full {
-                true => Poll::Pending,
-                false => Poll::Ready(()),
+            poll_fn(|cx| match self.stream.demand(cx.waker()).room {
+                0 => Poll::Pending,
+                _ => Poll::Ready(()),
             })
             .await;
             let logged = !unlogged(number);

@@ -55,17 +55,18 @@ impl<R: Body<Data = Bytes>> Source<R> {
         }
     }
 
-    /// Reads what is ready, up to a batch, and hands each message to `push` and everything else to `aside`.
+    /// Reads what is ready, up to a batch and to the frame that fills `room`, and hands each message to `push` and everything else to `aside`.
     ///
     /// Ready when the batch has something or the body is dry; what was read before it went dry is in the batch.
     pub(crate) fn poll_batch(
         &mut self,
         cx: &mut Context<'_>,
         batch: &mut Batch,
+        room: usize,
         mut push: impl FnMut(&mut Batch, sse::Event<'_>),
         mut aside: impl FnMut(Aside<'_>),
     ) -> Poll<Result<(), Dry>> {
-        while !batch.is_full() {
+        while !batch.is_full() && batch.len() < room {
             let Some(body) = &mut self.body else {
                 return Poll::Ready(Err(Dry::Ended));
             };

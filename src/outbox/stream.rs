@@ -29,8 +29,8 @@ pub(crate) struct Stream {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Demand {
     pub(crate) attached: bool,
-    /// The client is too far behind for more.
-    pub(crate) full: bool,
+    /// How many messages it may still be sent; none when it is too far behind for more.
+    pub(crate) room: usize,
     /// The stream was given up from outside.
     pub(crate) torn: bool,
 }
@@ -191,17 +191,18 @@ impl Stream {
         let mut window = self.window();
         let full = window.is_full();
         window.watch(waker, full);
-        let demand = Demand {
-            attached: window.is_attached(),
-            full,
-            torn: window.is_torn(),
-        };
+        let (attached, torn) = (window.is_attached(), window.is_torn());
         drop(window);
-        // Asked after the waker was left, so that whoever makes room finds it.
-        let may_pull = self.gauge.get().is_none_or(|gauge| gauge.may_pull());
+        let room = match self.gauge.get() {
+            _ if full => 0,
+            // Asked after the waker was left, so that whoever makes room finds it.
+            Some(gauge) => gauge.room(),
+            None => usize::MAX,
+        };
         Demand {
-            full: demand.full || !may_pull,
-            ..demand
+            attached,
+            room,
+            torn,
         }
     }
 }

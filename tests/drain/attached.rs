@@ -183,6 +183,27 @@ async fn at_the_high_water_mark_the_inner_stream_is_no_longer_pulled() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn bursts_on_several_streams_stay_below_the_mark_together() {
+    let stage = Stage::set();
+    let pod = Pod::start(&stage).await;
+    let (call, _unread) = pod.call("1").await;
+    let (own, mut reader) = pod.listen().await;
+    settle().await;
+    // All of it is there before anybody looks.
+    for number in 0..50 {
+        own.event("1", &note(&number.to_string()));
+        call.event("1", &note(&number.to_string()));
+    }
+    settle().await;
+    assert_eq!(pod.outstanding(), (1, 8));
+    let mut text = String::new();
+    while !text.contains("\"49\"") {
+        text += &reader.read().await.unwrap();
+    }
+    assert!(pod.layer.figures().peak_messages <= 8 + 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_run_whose_client_has_left_counts_until_it_ends() {
     let stage = Stage::set();
     let pod = Pod::start(&stage).await;
