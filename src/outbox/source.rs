@@ -55,7 +55,8 @@ impl<R: Body<Data = Bytes>> Source<R> {
         }
     }
 
-    /// Reads what is ready, up to a batch and to the frame that fills `room`, and hands each message to `push` and everything else to `aside`.
+    /// Reads what is ready, up to a batch and to the frame that fills `room`, and hands each message to `push` and
+    /// everything else to `aside`.
     ///
     /// Ready when the batch has something or the body is dry; what was read before it went dry is in the batch.
     pub(crate) fn poll_batch(
