@@ -40,7 +40,10 @@ fn main() -> ExitCode {
         .build()
         .expect("a runtime");
     let server = Server::start();
-    println!("redis {}", server.info("server", "redis_version"));
+    println!(
+        "redis {}",
+        server.info("server", "redis_version").expect("a version")
+    );
     let good = runtime.block_on(async {
         let round_trips = round_trips(&server).await;
         let events = events(&server).await;

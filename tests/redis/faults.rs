@@ -219,7 +219,7 @@ async fn follow(replica: &Server, primary: &Server) {
     let port = primary.port.to_string();
     replica.command(&["REPLICAOF", "127.0.0.1", &port]);
     until("a replica in step", async || {
-        replica.info("replication", "master_link_status") == "up"
+        replica.info("replication", "master_link_status").as_deref() == Some("up")
     })
     .await;
 }
@@ -227,7 +227,7 @@ async fn follow(replica: &Server, primary: &Server) {
 async fn in_step(primary: &Server, replica: &Server) {
     until("a replica in step", async || {
         let at = primary.info("replication", "master_repl_offset");
-        replica.info("replication", "slave_repl_offset") == at
+        at.is_some() && replica.info("replication", "slave_repl_offset") == at
     })
     .await;
 }
@@ -284,7 +284,8 @@ async fn a_sentinel_says_who_is_the_primary_now() {
     let (mut one, other) = pair().await;
     let sentinel = Server::sentinel("guard", &one);
     until("a sentinel that knows the replica", async || {
-        sentinel.info("sentinel", "master0").contains("slaves=1")
+        let known = sentinel.info("sentinel", "master0");
+        known.is_some_and(|it| it.contains("slaves=1"))
     })
     .await;
     let config = RedisConfig::new(sentinel.url()).with_sentinel("guard");
@@ -292,7 +293,7 @@ async fn a_sentinel_says_who_is_the_primary_now() {
     let traffic = field.traffic();
     one.kill();
     until("another primary", async || {
-        other.info("replication", "role") == "master"
+        other.info("replication", "role").as_deref() == Some("master")
     })
     .await;
     field.all_ready().await;

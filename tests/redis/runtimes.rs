@@ -47,7 +47,9 @@ async fn a_handler_that_blocks_its_runtime_does_not_cost_the_lease() {
 fn a_runtime_that_is_gone_takes_its_connection_along() {
     let server = Server::start();
     let clients = || -> usize {
-        let clients = server.info("clients", "connected_clients");
+        let clients = server
+            .info("clients", "connected_clients")
+            .expect("an answer");
         clients.trim().parse().expect("a number")
     };
     let before = clients();

@@ -200,13 +200,15 @@ impl Server {
         while now() == then {}
     }
 
-    /// What the server says of itself.
-    pub fn info(&self, section: &str, field: &str) -> String {
-        let info = self.text(&["INFO", section]);
-        let line = info
-            .lines()
-            .find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
-        line.unwrap_or_else(|| panic!("no {field}")).to_owned()
+    /// What the server says of itself. Nothing while it cannot be asked: it closes its
+    /// connections when its role changes.
+    pub fn info(&self, section: &str, field: &str) -> Option<String> {
+        let mut connection = self.client().get_connection_with_timeout(PATIENCE).ok()?;
+        let asked = redis::cmd("INFO").arg(section).query(&mut connection);
+        let info: String = asked.ok()?;
+        let mut lines = info.lines();
+        let line = lines.find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+        Some(line.unwrap_or_else(|| panic!("no {field}")).to_owned())
     }
 
     pub fn text(&self, words: &[&str]) -> String {
