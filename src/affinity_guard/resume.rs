@@ -3,14 +3,14 @@
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use http::{HeaderValue, Method, Response, StatusCode, header, request::Parts};
+use http::{Method, Response, request::Parts};
 use tokio::time::{Instant, sleep_until};
 
 use super::layer::Config;
 use crate::{
     instance::Shared,
     mcp::header::LAST_EVENT_ID,
-    outbox::{Cursor, last_event},
+    outbox::{Cursor, refuse_after_the_end, refuse_in_band},
     rejection::{RefusalStyle, Rejection},
 };
 
@@ -52,27 +52,11 @@ impl Resume {
     }
 
     /// How it is refused, if not as any other request.
-    ///
-    /// A client that still waits for an answer on the stream is told within a stream: by status it would wait for ever.
-    /// One that comes back after that is told that nothing comes any more.
     pub(super) fn refuse(&self, rejection: &Rejection) -> Option<Response<Bytes>> {
         let cursor = self.cursor.as_ref().filter(|_| self.in_band)?;
-        let pending = cursor.pending.as_ref();
-        if !cursor.terminal && pending.is_none() {
-            return None;
+        match cursor.terminal {
+            true => Some(refuse_after_the_end(rejection)),
+            false => refuse_in_band(rejection, cursor),
         }
-        let mut response = rejection.answer(None);
-        let headers = response.headers_mut();
-        if cursor.terminal {
-            headers.insert(header::ALLOW, HeaderValue::from_static("POST, DELETE"));
-            *response.status_mut() = StatusCode::METHOD_NOT_ALLOWED;
-        } else {
-            let event_stream = HeaderValue::from_static("text/event-stream");
-            headers.insert(header::CONTENT_TYPE, event_stream);
-            let message = rejection.message(pending);
-            *response.body_mut() = last_event(&cursor.clone().terminal(), &message);
-            *response.status_mut() = StatusCode::OK;
-        }
-        Some(response)
     }
 }

@@ -17,6 +17,7 @@ mod drain;
 mod pump;
 #[cfg(test)]
 mod races;
+mod refusal;
 mod sessions;
 mod source;
 mod stream;
@@ -34,11 +35,11 @@ use std::{
 use bytes::Bytes;
 use http_body::Body;
 
-pub(crate) use batch::last_event;
 pub use cursor::{Cursor, NotACursor};
 pub(crate) use delivery::{Delivery, Greeting, Start};
 pub(crate) use drain::{Delivered, Gauge, Lever, Progress, Relief};
 pub(crate) use pump::within;
+pub(crate) use refusal::{as_event_stream, refuse_after_the_end, refuse_in_band};
 pub(crate) use sessions::{Sessions, Streams};
 pub(crate) use source::GoOn;
 pub(crate) use stream::Stream;

@@ -1,47 +1,28 @@
 //! Responses that this layer gives by itself.
 
 use bytes::Bytes;
-use http::{HeaderValue, Response, StatusCode, header};
+use http::Response;
 
 use super::{authorize::Refusal, body::ResponseBody, layer::Config};
 use crate::{
     body::{AnsweredInFront, SelfProving},
-    mcp::{RequestId, header::REASON},
-    outbox::{Cursor, Delivery, last_event},
+    outbox::{Cursor, Delivery, as_event_stream, refuse_after_the_end, refuse_in_band},
     rejection::Reason,
 };
 
 /// A stream that begins here, and not in the inner service.
 pub(super) fn stream<R>(delivery: Delivery) -> Response<ResponseBody<R>> {
     let delivered = delivery.delivered();
-    let mut response = event_stream(ResponseBody::stream(delivery));
-    response.extensions_mut().insert(delivered);
-    response.extensions_mut().insert(SelfProving);
+    let mut response = Response::new(ResponseBody::stream(delivery));
+    as_event_stream(&mut response);
+    let extensions = response.extensions_mut();
+    extensions.insert(AnsweredInFront);
+    extensions.insert(delivered);
+    extensions.insert(SelfProving);
     response
 }
 
-fn event_stream<R>(body: ResponseBody<R>) -> Response<ResponseBody<R>> {
-    let mut response = Response::new(body);
-    response.extensions_mut().insert(AnsweredInFront);
-    let headers = response.headers_mut();
-    headers.insert(
-        header::CONTENT_TYPE,
-        HeaderValue::from_static("text/event-stream"),
-    );
-    headers.insert(
-        header::CACHE_CONTROL,
-        HeaderValue::from_static("no-cache, no-transform"),
-    );
-    // Understood by nginx and others: do not hold events back.
-    headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
-    response
-}
-
-/// A refused resume.
-///
-/// A client that still waits for an answer is told within a stream: one event that answers its request with an error,
-/// under an id that it cannot come back with. Others are told by status; whoever comes back to the end of a stream gets
-/// 405, the one status that stops every measured client.
+/// A refused resume: within a stream where a client still waits for an answer, and by status else.
 pub(super) fn refuse<R>(
     config: &Config,
     cursor: Option<&Cursor>,
@@ -50,27 +31,15 @@ pub(super) fn refuse<R>(
     let reason = refusal.reason();
     config.outbox.shared.counters().count_resume(false);
     tracing::debug!(%reason, ?refusal, "a resume was refused");
-    let pending: Option<(&Cursor, &RequestId)> =
-        cursor.and_then(|cursor| Some((cursor, cursor.pending.as_ref()?)));
-    if let Some((cursor, id)) = pending
-        && config.refuses_in_band()
-    {
-        let message = config.reject(reason, refusal.detail()).message(Some(id));
-        let event = last_event(&cursor.clone().terminal(), &message);
-        let mut response = event_stream(ResponseBody::refusal(event));
-        let headers = response.headers_mut();
-        headers.insert(REASON, HeaderValue::from_static(reason.as_str()));
-        response.extensions_mut().insert(reason);
-        return response;
-    }
-    let response = config.reject(reason, refusal.detail()).answer(None);
-    let mut response = in_front(response);
-    if *refusal == Refusal::Over {
-        *response.status_mut() = StatusCode::METHOD_NOT_ALLOWED;
-        let headers = response.headers_mut();
-        headers.insert(header::ALLOW, HeaderValue::from_static("POST, DELETE"));
-    }
-    response
+    let rejection = config.reject(reason, refusal.detail());
+    let told = cursor
+        .filter(|_| config.refuses_in_band())
+        .and_then(|cursor| refuse_in_band(&rejection, cursor));
+    in_front(match told {
+        Some(told) => told,
+        None if *refusal == Refusal::Over => refuse_after_the_end(&rejection),
+        None => rejection.answer(None),
+    })
 }
 
 /// A `Last-Event-ID` without a session: nothing can be proven of it.
