@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 use super::{body::ResponseBody, layer::Config};
 use crate::{
     body::AnsweredInFront,
-    mcp::{Envelope, header::REPLAYED, sse},
+    mcp::{Envelope, RequestId, header::REPLAYED, sse},
     rejection::{Reason, Rejection},
     store::Reply,
 };
@@ -97,6 +97,17 @@ pub(super) fn refuse<R: Body>(
     let outcome = outcome.and_then(as_member);
     let rejection: Rejection = config.reject(reason, detail).with_outcome(outcome);
     in_front(rejection.answer(Envelope::parse(body).ok().as_ref()))
+}
+
+/// Refuses a request of which at most the id is known.
+pub(super) fn refuse_unread<R: Body>(
+    config: &Config,
+    id: Option<&RequestId>,
+    reason: Reason,
+    detail: &'static str,
+) -> Response<ResponseBody<R>> {
+    tracing::debug!(%reason, detail, "refused");
+    in_front(config.reject(reason, detail).answer_id(id))
 }
 
 fn as_member(reply: &Reply) -> Option<Box<RawValue>> {

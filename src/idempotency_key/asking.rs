@@ -11,7 +11,7 @@ use tower::ServiceExt;
 use tower_service::Service;
 
 use super::{
-    answer::{refuse, replay},
+    answer::{refuse, refuse_unread, replay},
     body::{BoxError, Lesson, ResponseBody},
     claim::{Asked, Claimed, ask},
     claims::Waiting as Place,
@@ -25,7 +25,7 @@ use super::{
     run::{is_json_type, run},
 };
 use crate::{
-    body::{Finding, ReadBody, Replay, read},
+    body::{Finding, ReadBody, Replay, read, read_past},
     mcp::{Era, Marks, Presented},
     session::Head,
     store::{Begun, KeyClaim, Reply},
@@ -118,6 +118,12 @@ impl<S> Asking<S> {
                 }
             };
             let (reason, detail, outcome) = refused;
+            if kind == Kind::TooLarge {
+                let deadline = Instant::now() + config.body_deadline;
+                let id = read_past(read.replay, config.body_limit, deadline).await;
+                let response = refuse_unread(&config, id.as_ref(), reason, detail);
+                return Ok(Step::Answered(response));
+            }
             let response = refuse(&config, &read.bytes, reason, detail, outcome.as_ref());
             return Ok(Step::Answered(response));
         }
