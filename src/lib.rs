@@ -51,6 +51,9 @@
 //!
 //! # Features
 //!
+//! - `forward`: a forwarder that hands requests to the session's owner over HTTP.
+//! - `redis`: the stores on Redis and Valkey; with `redis-sentinel` and `redis-cluster`, on what a Sentinel names and on a
+//!   cluster.
 //! - `sockets`: options of accepted sockets that go by the drain layer's liveness rule; on Unix.
 //! - `test-util`: the contract suites that a back end of your own runs, and what tests need to make the embedded
 //!   store lose its memory.
