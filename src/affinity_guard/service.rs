@@ -68,20 +68,39 @@ where
         self.inner.poll_ready(cx)
     }
 
-    fn call(&mut self, mut request: Request<B>) -> Self::Future {
-        let Some(outward) = Outward::of(&self.config, request.headers()) else {
-            return self.answer(request, false);
-        };
-        outward.prepare(request.headers_mut());
-        let answer = self.answer(request, outward.is_for_a_peer());
-        ResponseFuture::slow(Box::pin(async move { Ok(outward.finished(answer.await?)) }))
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        match Outward::of(&self.config, request.headers()) {
+            None => self.answer(request, false),
+            Some(outward) => self.answer_outward(request, outward),
+        }
     }
 }
 
 impl<S> AffinityGuard<S> {
+    /// Answers a request whose ids look otherwise outside, or that another instance has handed on.
+    #[cold]
+    fn answer_outward<B, R>(
+        &mut self,
+        mut request: Request<B>,
+        outward: Outward,
+    ) -> ResponseFuture<S::Future, R, S::Error>
+    where
+        S: Service<Request<Replay<B>>, Response = Response<R>> + Clone + Send + 'static,
+        S::Future: Send,
+        S::Error: Send,
+        B: Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<BoxError> + Send,
+        R: Body<Data = Bytes> + Send + 'static,
+        R::Error: Into<BoxError> + Send,
+    {
+        outward.prepare(request.headers_mut());
+        let answer = self.answer(request, outward.is_for_a_peer());
+        ResponseFuture::slow(Box::pin(async move { Ok(outward.finished(answer.await?)) }))
+    }
+
     /// Answers a request as its own, whatever its ids look like outside. `forwarded` is whether another instance has
     /// handed it on.
-    #[inline]
+    #[inline(always)]
     fn answer<B, R>(
         &mut self,
         mut request: Request<B>,
