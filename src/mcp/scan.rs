@@ -75,12 +75,40 @@ pub(crate) fn plain_id(value: &[u8]) -> Option<&str> {
     std::str::from_utf8(value).ok().filter(|_| plain)
 }
 
+/// What a byte ends, of a string, a bare value, and what is between the values of an object or array.
+const STRING: u8 = 1;
+const BARE: u8 = 2;
+const NESTED: u8 = 4;
+
+static ENDS: [u8; 256] = {
+    let mut ends = [0; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        ends[byte] = match byte as u8 {
+            b'"' => STRING | NESTED,
+            b'\\' => STRING,
+            b'}' | b']' => BARE | NESTED,
+            b'{' | b'[' => NESTED,
+            b',' | b' ' | b'\t' | b'\n' | b'\r' => BARE,
+            _ => 0,
+        };
+        byte += 1;
+    }
+    ends
+};
+
+/// Where the first byte is that ends one of these.
+#[inline]
+fn end_of(text: &[u8], kind: u8) -> Option<usize> {
+    text.iter()
+        .position(|byte| ENDS[usize::from(*byte)] & kind != 0)
+}
+
 /// Where a string ends, or an escape in it begins. Most strings are shorter than what a vector search costs to set up.
 fn quote_or_escape(text: &[u8]) -> Option<usize> {
     const SHORT: usize = 24;
     let (short, long) = text.split_at(SHORT.min(text.len()));
-    let found = short.iter().position(|byte| matches!(byte, b'"' | b'\\'));
-    found.or_else(|| memchr2(b'"', b'\\', long).map(|at| short.len() + at))
+    end_of(short, STRING).or_else(|| memchr2(b'"', b'\\', long).map(|at| short.len() + at))
 }
 
 /// What of a message is still to be read.
@@ -143,9 +171,7 @@ impl<'a> Rest<'a> {
             }
             b'{' | b'[' => self.skip_nested()?,
             _ => {
-                let end = whole.iter().position(|byte| {
-                    matches!(byte, b',' | b'}' | b']' | b' ' | b'\t' | b'\n' | b'\r')
-                })?;
+                let end = end_of(whole, BARE)?;
                 if end == 0 {
                     return None;
                 }
@@ -158,10 +184,7 @@ impl<'a> Rest<'a> {
     fn skip_nested(&mut self) -> Option<()> {
         let mut depth = 0usize;
         loop {
-            let at = self
-                .0
-                .iter()
-                .position(|byte| matches!(byte, b'"' | b'{' | b'}' | b'[' | b']'))?;
+            let at = end_of(self.0, NESTED)?;
             let byte = self.0[at];
             self.0 = &self.0[at + 1..];
             match byte {
