@@ -14,9 +14,10 @@ use super::{
     opening::{Opening, opens},
 };
 use crate::{
-    body::{Replay, SelfProving},
+    body::Replay,
     instance::{Guard, Lost, Proof, Serving},
     mcp::Envelope,
+    outbox::Delivered,
     rejection::Reason,
     session::Principal,
 };
@@ -117,7 +118,7 @@ impl After {
     pub(super) fn let_out<R: Body>(&mut self, response: Response<R>) -> Response<ResponseBody<R>> {
         let mut guard = None;
         if let Some(serving) = self.serving.take()
-            && response.extensions().get::<SelfProving>().is_none()
+            && response.extensions().get::<Delivered>().is_none()
         {
             let shared = Arc::clone(self.config.instance.shared());
             guard = Some(Guard::new(serving, shared));

@@ -8,11 +8,6 @@ use http::{HeaderMap, header::CONTENT_TYPE};
 pub(crate) use read::{Finding, ReadBody, read, read_past};
 pub use replay::Replay;
 
-/// Mark in a response's extensions: its body proves its session for each frame by itself, and when the session is
-/// lost it says so to its client, which an outer layer could only cut off.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct SelfProving;
-
 /// Mark in a response's extensions: a layer in front of the inner service gave it, and the inner service was not
 /// asked.
 #[derive(Debug, Clone, Copy)]

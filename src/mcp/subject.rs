@@ -1,6 +1,9 @@
 //! What a message that the server sends is about: an answer, a question of its own, or neither.
 
-use std::{fmt, sync::LazyLock};
+use std::{
+    fmt,
+    sync::{Arc, LazyLock},
+};
 
 use memchr::memmem;
 use serde::{Deserialize, Deserializer, de::IgnoredAny};
@@ -8,9 +11,10 @@ use serde_json::value::RawValue;
 
 use super::{Envelope, Id, MessageKind, scan::Head};
 
-/// A JSON-RPC id that outlives its message: JSON text, so that `1` and `"1"` differ and it is echoed as written.
+/// A JSON-RPC id that outlives its message: JSON text, so that `1` and `"1"` differ and it is echoed as written. Cloning
+/// shares the text.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct RequestId(Box<str>);
+pub struct RequestId(Arc<str>);
 
 impl RequestId {
     /// The id with this JSON text; for back ends that read one back from a store.

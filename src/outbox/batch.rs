@@ -183,7 +183,11 @@ pub(crate) fn comment(text: &[u8]) -> Bytes {
 
 /// How long to wait before a reconnect.
 pub(crate) fn retry(millis: u64) -> Bytes {
-    Bytes::from(format!("retry: {millis}\n\n"))
+    let mut out = Vec::with_capacity(32);
+    out.put_slice(b"retry: ");
+    out.put_slice(itoa::Buffer::new().format(millis).as_bytes());
+    out.put_slice(b"\n\n");
+    Bytes::from(out)
 }
 
 #[cfg(test)]

@@ -20,6 +20,7 @@ use super::{
     Cursor, Settings,
     batch::{MAX_FRAME, bare_event, comment, last_event, priming, retry},
     drain::Delivered,
+    driver::Driver,
     pump::within,
     stream::Stream,
     window::Taken,
@@ -39,6 +40,8 @@ const WAIT: Duration = Duration::from_millis(500);
 pub(crate) struct Delivery {
     stream: Arc<Stream>,
     generation: u64,
+    /// Of the stream's pump, if the stream began with this client.
+    driver: Option<Arc<Driver>>,
     /// Given back at the end, which a client's connection may be slow to notice.
     hold: Option<(Guard, Outlet)>,
     events: SharedEvents,
@@ -99,6 +102,7 @@ impl Delivery {
         Self {
             stream,
             generation,
+            driver: None,
             hold: Some((guard, outlet)),
             events,
             settings,
@@ -113,6 +117,11 @@ impl Delivery {
             reading: None,
             done: false,
         }
+    }
+
+    /// Has the stream's pump polled with this from now on.
+    pub(super) fn drive(&mut self, driver: Arc<Driver>) {
+        self.driver = Some(driver);
     }
 
     /// The stream, for the extensions of the response.
@@ -258,6 +267,80 @@ impl Delivery {
         }
         self.done = true;
     }
+
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        loop {
+            if !self.out.is_empty() {
+                if !self.cleared
+                    && let Some((guard, _)) = &mut self.hold
+                {
+                    match guard.poll_proof(cx) {
+                        Poll::Ready(Ok(())) => {}
+                        Poll::Ready(Err(_)) => {
+                            self.out = Bytes::new();
+                            self.page.clear();
+                            self.end(Ending::Lost);
+                            continue;
+                        }
+                        Poll::Pending => {
+                            self.held = true;
+                            self.stream.held(self.generation);
+                            return Poll::Pending;
+                        }
+                    }
+                }
+                self.cleared = true;
+                return Poll::Ready(Some(self.next_frame()));
+            }
+            if self.done {
+                self.stream.detach(self.generation);
+                self.hold = None;
+                return Poll::Ready(None);
+            }
+            self.cleared = false;
+            if let Some(driver) = &self.driver {
+                driver.drive();
+            }
+            if let Some(greeting) = self.greeting.take() {
+                match self.stream.poll_numbered(cx) {
+                    Poll::Ready(numbered) => self.out = self.greet(greeting, numbered),
+                    Poll::Pending => {
+                        self.greeting = Some(greeting);
+                        return Poll::Pending;
+                    }
+                }
+                continue;
+            }
+            if !self.page.is_empty() {
+                self.turn();
+                continue;
+            }
+            if let Some(reading) = &mut self.reading {
+                let read = ready!(reading.as_mut().poll(cx));
+                self.reading = None;
+                self.opened_page(read);
+                continue;
+            }
+            match self.stream.take(self.generation, cx.waker()) {
+                Taken::Chunk(chunk) => {
+                    self.next = chunk.end();
+                    if !chunk.answers.is_empty() {
+                        self.unanswered.retain(|id| !chunk.answers.contains(id));
+                    }
+                    self.out = chunk.bytes;
+                    self.in_hand = self.out.len().saturating_sub(MAX_FRAME);
+                }
+                Taken::Behind => self.read(),
+                Taken::Aside(bytes) => self.out = bytes,
+                Taken::Ended(ending) => self.end(ending),
+                Taken::Superseded => {
+                    // Not to come back: the newer one would be ended in its turn, and so on for ever.
+                    self.say_last(bare_event(&self.cursor().terminal()));
+                }
+                Taken::Wait => return Poll::Pending,
+            }
+        }
+    }
 }
 
 impl Body for Delivery {
@@ -269,75 +352,16 @@ impl Body for Delivery {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         let this = self.get_mut();
-        loop {
-            if !this.out.is_empty() {
-                if !this.cleared
-                    && let Some((guard, _)) = &mut this.hold
-                {
-                    match guard.poll_proof(cx) {
-                        Poll::Ready(Ok(())) => {}
-                        Poll::Ready(Err(_)) => {
-                            this.out = Bytes::new();
-                            this.page.clear();
-                            this.end(Ending::Lost);
-                            continue;
-                        }
-                        Poll::Pending => {
-                            this.held = true;
-                            this.stream.held(this.generation);
-                            return Poll::Pending;
-                        }
-                    }
-                }
-                this.cleared = true;
-                let frame = this.next_frame();
-                return Poll::Ready(Some(Ok(Frame::data(frame))));
-            }
-            if this.done {
-                this.stream.detach(this.generation);
-                this.hold = None;
-                return Poll::Ready(None);
-            }
-            this.cleared = false;
-            if let Some(greeting) = this.greeting.take() {
-                match this.stream.poll_numbered(cx) {
-                    Poll::Ready(numbered) => this.out = this.greet(greeting, numbered),
-                    Poll::Pending => {
-                        this.greeting = Some(greeting);
-                        return Poll::Pending;
-                    }
-                }
-                continue;
-            }
-            if !this.page.is_empty() {
-                this.turn();
-                continue;
-            }
-            if let Some(reading) = &mut this.reading {
-                let read = ready!(reading.as_mut().poll(cx));
-                this.reading = None;
-                this.opened_page(read);
-                continue;
-            }
-            match this.stream.take(this.generation, cx.waker()) {
-                Taken::Chunk(chunk) => {
-                    this.next = chunk.end();
-                    if !chunk.answers.is_empty() {
-                        this.unanswered.retain(|id| !chunk.answers.contains(id));
-                    }
-                    this.out = chunk.bytes;
-                    this.in_hand = this.out.len().saturating_sub(MAX_FRAME);
-                }
-                Taken::Behind => this.read(),
-                Taken::Aside(bytes) => this.out = bytes,
-                Taken::Ended(ending) => this.end(ending),
-                Taken::Superseded => {
-                    // Not to come back: the newer one would be ended in its turn, and so on for ever.
-                    this.say_last(bare_event(&this.cursor().terminal()));
-                }
-                Taken::Wait => return Poll::Pending,
+        let polled = this.poll_next(cx);
+        if let Some(driver) = &this.driver {
+            match &polled {
+                Poll::Pending if this.out.is_empty() => driver.listen(cx.waker()),
+                // While the proof is waited for, the pump is not polled.
+                Poll::Pending | Poll::Ready(Some(_)) => driver.away(),
+                Poll::Ready(None) => driver.leave(),
             }
         }
+        polled.map(|frame| frame.map(|frame| Ok(Frame::data(frame))))
     }
 
     fn is_end_stream(&self) -> bool {
@@ -348,6 +372,9 @@ impl Body for Delivery {
 impl Drop for Delivery {
     fn drop(&mut self) {
         self.stream.detach(self.generation);
+        if let Some(driver) = &self.driver {
+            driver.leave();
+        }
     }
 }
 

@@ -63,11 +63,15 @@ pub(crate) struct Relief(pub(crate) Vec<Weak<dyn Lever>>);
 impl Relief {
     /// Wakes them; under no lock, since each takes its own.
     pub(crate) fn wake(self) {
-        let levers = self.0.iter().filter_map(Weak::upgrade);
-        levers.for_each(|lever| lever.wake());
+        for lever in self.0 {
+            if let Some(lever) = lever.upgrade() {
+                lever.wake();
+            }
+        }
     }
 }
 
-/// In a response's extensions: the stream that its body delivers.
+/// In a response's extensions: the stream that its body delivers. Such a body proves its session for each frame by
+/// itself, and when the session is lost it says so to its client, which an outer layer could only cut off.
 #[derive(Debug, Clone)]
 pub(crate) struct Delivered(pub(crate) Arc<Stream>);

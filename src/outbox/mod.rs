@@ -1,9 +1,10 @@
 //! What stands between an inner service's stream and the wire: it numbers, records, bounds and delivers.
 //!
-//! An inner stream has a *pump*, a task that pulls it, gives each event a number and a [`Cursor`], has it logged, and
+//! An inner stream has a *pump*, which pulls it, gives each event a number and a [`Cursor`], has it logged, and
 //! publishes it in a bounded *window*. A client's response body is a *delivery*: it takes from the window at the
 //! client's pace, and what has left the window it reads from the log again. The two meet only in the window, so what
-//! is true of one client that reads is true of the next one that comes back: each event once, in order.
+//! is true of one client that reads is true of the next one that comes back: each event once, in order. A *driver* has
+//! the pump polled by the delivery while that asks for more, and by a task when it does not or is gone.
 //!
 //! - When a client leaves, the pump goes on for the resume window: a disconnect is no cancellation in the eras that
 //!   have sessions.
@@ -14,6 +15,7 @@ mod batch;
 mod cursor;
 mod delivery;
 mod drain;
+mod driver;
 mod pump;
 #[cfg(test)]
 mod races;
@@ -34,6 +36,7 @@ use std::{
 
 use bytes::Bytes;
 use http_body::Body;
+use tokio::runtime::Handle;
 
 pub use cursor::{Cursor, NotACursor};
 pub(crate) use delivery::{Delivery, Greeting, Start};
@@ -47,6 +50,7 @@ pub(crate) use window::{Bounds, Chunk};
 
 use self::{
     batch::{Numbering, Prefix},
+    driver::Driver,
     pump::Pump,
     source::Source,
 };
@@ -147,7 +151,7 @@ impl Outbox {
             unanswered: inner.requests.clone(),
             page: Vec::new(),
         };
-        let delivery = self.deliver(Arc::clone(&stream), serving.also(running), start);
+        let mut delivery = self.deliver(Arc::clone(&stream), serving.also(running), start);
         let pump = Pump {
             stream,
             streams,
@@ -160,7 +164,7 @@ impl Outbox {
             state: Default::default(),
             _outlet: Outlet::new(&self.shared),
         };
-        tokio::spawn(Box::new(pump).run());
+        delivery.drive(Driver::start(pump.run(), Handle::current()));
         Ok(delivery)
     }
 

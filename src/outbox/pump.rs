@@ -1,5 +1,5 @@
-//! The producer's side of a stream: pulls the inner body, numbers each event, has it logged, and publishes it. A task
-//! of its own, since it goes on when the client has left.
+//! The producer's side of a stream: pulls the inner body, numbers each event, has it logged, and publishes it. It goes
+//! on when the client has left.
 
 use std::{
     future::{Future, poll_fn},
@@ -21,6 +21,7 @@ use tokio::{
 use super::{
     Settings,
     batch::{Batch, comment, retry},
+    driver::Pumping,
     sessions::Streams,
     source::{Aside, Dry, Source},
     stream::{Demand, Stream},
@@ -73,11 +74,16 @@ enum Stop {
 }
 
 impl<R: Body<Data = Bytes>> Pump<R> {
-    /// Boxed, since a future holds what it is given twice over.
-    pub(super) async fn run(mut self: Box<Self>) {
-        self.open().await;
-        let ending = self.pull().await;
-        self.finish(ending).await;
+    /// A block and no `async fn`: that would hold what it is given twice over.
+    pub(super) fn run(mut self) -> Pumping
+    where
+        R: Send + 'static,
+    {
+        Box::pin(async move {
+            self.open().await;
+            let ending = self.pull().await;
+            self.finish(ending).await;
+        })
     }
 
     async fn open(&mut self) {
@@ -129,9 +135,14 @@ impl<R: Body<Data = Bytes>> Pump<R> {
     /// Waits as long as the inner service asks, and asks it for the rest.
     async fn go_on(&mut self, wait: Duration) -> Option<Ending> {
         let mut waited = Box::pin(sleep(wait.clamp(MIN_WAIT, MAX_WAIT)));
-        let over = poll_fn(|cx| match self.over(cx) {
-            Err(ending) => Poll::Ready(Some(ending)),
-            Ok(_) => waited.as_mut().poll(cx).map(|()| None),
+        let over = poll_fn(|cx| {
+            if let Err(ending) = self.over(cx) {
+                return Poll::Ready(Some(ending));
+            }
+            match self.poll_end(cx) {
+                Poll::Ready(ending) => Poll::Ready(Some(ending)),
+                Poll::Pending => waited.as_mut().poll(cx).map(|()| None),
+            }
         });
         if let Some(ending) = over.await {
             return Some(ending);
@@ -144,9 +155,17 @@ impl<R: Body<Data = Bytes>> Pump<R> {
     fn poll_step(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Stop>> {
         let room = match self.over(cx) {
             Err(ending) => return Poll::Ready(Err(Stop::Over(ending))),
-            Ok(Demand { room: 0, .. }) => return Poll::Pending,
             Ok(demand) => demand.room,
         };
+        if room > 0
+            && let Poll::Ready(read) = self.poll_source(cx, room)
+        {
+            return Poll::Ready(read.map_err(Stop::Dry));
+        }
+        self.poll_end(cx).map(|ending| Err(Stop::Over(ending)))
+    }
+
+    fn poll_source(&mut self, cx: &mut Context<'_>, room: usize) -> Poll<Result<(), Dry>> {
         let Self {
             stream,
             streams,
@@ -162,49 +181,36 @@ impl<R: Body<Data = Bytes>> Pump<R> {
             ..
         } = state;
         let numbering = stream.numbering().filter(|_| *numbered);
-        source
-            .poll_batch(
-                cx,
-                batch,
-                room,
-                |batch, event| {
-                    let subject = Subject::of(event.data.unwrap_or_default());
-                    if subject != Subject::Nothing {
-                        subject.visit(&mut |part| match part {
-                            Subject::Answer(id) => owed.retain(|owed| owed != id),
-                            Subject::Question(id) => streams.asked(id),
-                            _ => {}
-                        });
-                    }
-                    let seq = last.plus(batch.len() as u64 + 1);
-                    batch.push(numbering, seq, !owed.is_empty(), event, subject);
-                },
-                |aside| {
-                    stream.say(match aside {
-                        Aside::Comment(text) => comment(text),
-                        Aside::Retry(millis) => retry(millis),
+        source.poll_batch(
+            cx,
+            batch,
+            room,
+            |batch, event| {
+                let subject = Subject::of(event.data.unwrap_or_default());
+                if subject != Subject::Nothing {
+                    subject.visit(&mut |part| match part {
+                        Subject::Answer(id) => owed.retain(|owed| owed != id),
+                        Subject::Question(id) => streams.asked(id),
+                        _ => {}
                     });
-                },
-            )
-            .map_err(Stop::Dry)
+                }
+                let seq = last.plus(batch.len() as u64 + 1);
+                batch.push(numbering, seq, !owed.is_empty(), event, subject);
+            },
+            |aside| {
+                stream.say(match aside {
+                    Aside::Comment(text) => comment(text),
+                    Aside::Retry(millis) => retry(millis),
+                });
+            },
+        )
     }
 
     /// Whether the stream ends for a reason that has nothing to do with what the inner service says; and if it does not,
     /// what its client wants.
     fn over(&mut self, cx: &mut Context<'_>) -> Result<Demand, Ending> {
-        loop {
-            let session = self.serving.session();
-            let changed = self.state.changed.get_or_insert_with(|| session.listen());
-            if !session.condition().is_alive() {
-                return Err(Ending::Lost);
-            }
-            if self.shared.is_closing() && self.owed.is_empty() {
-                return Err(Ending::Retired);
-            }
-            if Pin::new(changed).poll(cx).is_pending() {
-                break;
-            }
-            self.state.changed = None;
+        if let Some(ending) = self.ended() {
+            return Err(ending);
         }
         let demand = self.stream.demand(cx.waker());
         if demand.torn {
@@ -222,6 +228,33 @@ impl<R: Body<Data = Bytes>> Pump<R> {
         match absent.as_mut().poll(cx) {
             Poll::Ready(()) => Err(Ending::TornDown),
             Poll::Pending => Ok(demand),
+        }
+    }
+
+    /// Whether the session or the instance is over.
+    fn ended(&self) -> Option<Ending> {
+        if !self.serving.session().condition().is_alive() {
+            return Some(Ending::Lost);
+        }
+        (self.shared.is_closing() && self.owed.is_empty()).then_some(Ending::Retired)
+    }
+
+    /// Ready when they are. Asked before anything is waited for, and not sooner: most of what is said comes without a
+    /// wait.
+    fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<Ending> {
+        loop {
+            let mut changed = match self.state.changed.take() {
+                Some(changed) => changed,
+                None => self.serving.session().listen(),
+            };
+            // A look after listening, or what changes between the two would be missed.
+            if let Some(ending) = self.ended() {
+                return Poll::Ready(ending);
+            }
+            if Pin::new(&mut changed).poll(cx).is_pending() {
+                self.state.changed = Some(changed);
+                return Poll::Pending;
+            }
         }
     }
 

@@ -24,7 +24,7 @@ struct Session {
     id: SessionId,
     live: Mutex<Live>,
     /// Held while a standalone stream is opened, so that the inner service is asked for one only.
-    opening: Arc<tokio::sync::Mutex<()>>,
+    opening: tokio::sync::Mutex<()>,
 }
 
 #[derive(Debug, Default)]
@@ -55,7 +55,7 @@ impl Sessions {
                 let session = Arc::new(Session {
                     id: id.clone(),
                     live: Mutex::default(),
-                    opening: Arc::default(),
+                    opening: tokio::sync::Mutex::default(),
                 });
                 by_id.insert(id.clone(), Arc::clone(&session));
                 session
@@ -139,8 +139,8 @@ impl Streams {
     }
 
     /// Waits until nobody else is opening the standalone stream.
-    pub(crate) async fn opening(&self) -> tokio::sync::OwnedMutexGuard<()> {
-        Arc::clone(&self.session.opening).lock_owned().await
+    pub(crate) async fn opening(&self) -> tokio::sync::MutexGuard<'_, ()> {
+        self.session.opening.lock().await
     }
 }
 

@@ -125,7 +125,12 @@ pub(crate) struct Wake(Option<Waker>, Option<Waker>);
 
 impl Wake {
     pub(crate) fn wake(self) {
-        [self.0, self.1].into_iter().flatten().for_each(Waker::wake);
+        if let Some(reader) = self.0 {
+            reader.wake();
+        }
+        if let Some(producer) = self.1 {
+            producer.wake();
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use http::Response;
 
 use super::{authorize::Refusal, body::ResponseBody, layer::Config};
 use crate::{
-    body::{AnsweredInFront, SelfProving},
+    body::AnsweredInFront,
     outbox::{Cursor, Delivery, as_event_stream, refuse_after_the_end, refuse_in_band},
     rejection::Reason,
 };
@@ -18,7 +18,6 @@ pub(super) fn stream<R>(delivery: Delivery) -> Response<ResponseBody<R>> {
     let extensions = response.extensions_mut();
     extensions.insert(AnsweredInFront);
     extensions.insert(delivered);
-    extensions.insert(SelfProving);
     response
 }
 

@@ -11,7 +11,7 @@ use tower_service::Service;
 
 use super::{body::ResponseBody, layer::Config};
 use crate::{
-    body::{Replay, SelfProving, is_event_stream},
+    body::{Replay, is_event_stream},
     instance::Serving,
     mcp::{
         RequestId,
@@ -50,7 +50,6 @@ where
     match config.outbox.carry(streams, serving, inner, greeting) {
         Ok(delivery) => {
             parts.headers.remove(header::CONTENT_LENGTH);
-            parts.extensions.insert(SelfProving);
             parts.extensions.insert(delivery.delivered());
             Response::from_parts(parts, ResponseBody::stream(delivery))
         }
@@ -99,13 +98,12 @@ pub(super) struct Again {
 
 impl Again {
     pub(super) fn of(parts: &Parts) -> Self {
-        let headers = &parts.headers;
-        let mut kept = Vec::with_capacity(headers.len());
-        kept.extend(
-            headers
-                .iter()
-                .map(|(name, value)| (name.clone(), value.clone())),
-        );
+        let headers = parts
+            .headers
+            .iter()
+            .filter(|(name, _)| !is_of_the_post(name));
+        let mut kept = Vec::with_capacity(parts.headers.len());
+        kept.extend(headers.map(|(name, value)| (name.clone(), value.clone())));
         Self {
             uri: parts.uri.clone(),
             version: parts.version,
@@ -122,17 +120,7 @@ impl Again {
         request.extensions_mut().clone_from(&self.extensions);
         let headers = request.headers_mut();
         for (name, value) in &self.headers {
-            let of_the_body = matches!(
-                *name,
-                header::CONTENT_LENGTH
-                    | header::CONTENT_TYPE
-                    | header::CONTENT_ENCODING
-                    | header::TRANSFER_ENCODING
-                    | header::EXPECT
-            );
-            if !of_the_body {
-                headers.append(name, value.clone());
-            }
+            headers.append(name, value.clone());
         }
         headers.insert(
             header::ACCEPT,
@@ -141,6 +129,19 @@ impl Again {
         headers.insert(LAST_EVENT_ID, last_id);
         request
     }
+}
+
+/// Whether a header says something of the POST that a GET in its place does not say.
+fn is_of_the_post(name: &HeaderName) -> bool {
+    matches!(
+        *name,
+        header::ACCEPT
+            | header::CONTENT_LENGTH
+            | header::CONTENT_TYPE
+            | header::CONTENT_ENCODING
+            | header::TRANSFER_ENCODING
+            | header::EXPECT
+    )
 }
 
 /// Asks the inner service for the rest of a stream that it closed before the answer (MCP 2025-11-25, SEP-1699).

@@ -81,9 +81,15 @@ where
         let Some(mut serving) = self.admit(Running::Call) else {
             return Box::pin(self.pass()).await;
         };
-        let (config, id) = (&self.config, &self.id);
+        let Self {
+            config,
+            inner: mut ready,
+            id,
+            parts,
+            body,
+        } = *self;
         let deadline = Instant::now() + config.body_deadline;
-        let read = read(self.body, config.body_limit, deadline, |_| {
+        let read = read(body, config.body_limit, deadline, |_| {
             ControlFlow::Continue(())
         })
         .await;
@@ -103,10 +109,9 @@ where
             let rejection = config.reject(Reason::SessionUnconfirmed, detail);
             Ok(in_front(rejection.answer(envelope.as_ref())))
         };
-        if let Err(kind) = seal(config, &serving, id).await {
+        if let Err(kind) = seal(&config, &serving, &id).await {
             return unconfirmed(kind.as_str());
         }
-        let mut ready = self.inner.clone();
         ready.ready().await?;
         // Reading the body may have taken long, and making it ready too.
         if serving.proof(&config.outbox.shared) != Proof::Good {
@@ -114,25 +119,21 @@ where
         }
         if carried.modern || carried.requests.is_empty() {
             for answer in &carried.answers {
-                config.outbox.sessions.answered(id, answer);
+                config.outbox.sessions.answered(&id, answer);
             }
-            let response = ready
-                .call(Request::from_parts(self.parts, read.replay))
-                .await?;
+            let response = ready.call(Request::from_parts(parts, read.replay)).await?;
             return Ok(response.map(ResponseBody::inner));
         }
-        let again = Again::of(&self.parts);
-        let greeting = greeting(&self.parts.headers);
-        let response = ready
-            .call(Request::from_parts(self.parts, read.replay))
-            .await?;
+        let again = Again::of(&parts);
+        let greeting = greeting(&parts.headers);
+        let response = ready.call(Request::from_parts(parts, read.replay)).await?;
         Ok(carry(
-            config,
+            &config,
             serving,
-            id,
+            &id,
             response,
             carried.requests,
-            Some(go_on(self.inner, again)),
+            Some(go_on(ready, again)),
             greeting,
         ))
     }

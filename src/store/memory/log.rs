@@ -154,6 +154,10 @@ impl Log {
     /// Adds what is above the head.
     pub(super) fn push(&mut self, now: Timestamp, order: &mut u64, first: Seq, events: &[Event]) {
         self.miss(Seq::new(first.get().saturating_sub(1)));
+        // Few streams have more than their answer, and each is kept for a while.
+        if self.events.is_empty() {
+            self.events.reserve_exact(events.len());
+        }
         for event in events {
             self.head = self.head.next();
             *order += 1;

@@ -1,6 +1,6 @@
 //! The logs of one session as a value: its streams, its seal, and what goes when there is no more room.
 
-use std::collections::VecDeque;
+use std::{cmp::Ordering, collections::VecDeque};
 
 use super::{
     log::Log,
@@ -91,11 +91,13 @@ impl Logs {
         header.key.session = self.id.clone();
         let log = Log::new(now, header);
         let place = log.place();
-        let at = self.streams.partition_point(|other| other.place() < place);
-        if at < self.streams.len() {
+        if self.streams.back().is_none_or(|last| last.place() < place) {
+            self.streams.push_back(log);
+        } else {
+            let at = self.streams.partition_point(|other| other.place() < place);
             self.oldest = None;
+            self.streams.insert(at, log);
         }
-        self.streams.insert(at, log);
         self.weight += weight;
         Ok(())
     }
@@ -230,10 +232,11 @@ impl Logs {
     /// The stream with this key. What is older than it may be goes first, so that sweeps make no difference.
     fn find(&mut self, now: Timestamp, limits: &Limits, key: &StreamKey) -> Option<usize> {
         let place = (key.stream, key.epoch);
-        // Most is said on the newest.
-        let at = match self.streams.back() {
-            Some(log) if log.place() == place => self.streams.len() - 1,
-            _ => (self.streams)
+        // Most is said on the newest, or opens a newer one.
+        let at = match self.streams.back().map(|log| log.place().cmp(&place)) {
+            None | Some(Ordering::Less) => return None,
+            Some(Ordering::Equal) => self.streams.len() - 1,
+            Some(Ordering::Greater) => (self.streams)
                 .binary_search_by(|log| log.place().cmp(&place))
                 .ok()?,
         };

@@ -63,7 +63,7 @@ impl Weight {
     }
 
     pub(super) fn of_stream(header: &StreamHeader) -> Self {
-        let request = |id: &RequestId| size_of::<RequestId>() + id.as_json().len();
+        let request = |id: &RequestId| size_of::<RequestId>() + text(id);
         Self {
             memory: STREAM + header.requests.iter().map(request).sum::<usize>(),
             ..Self::default()
@@ -103,10 +103,15 @@ fn subject(subject: &Subject) -> usize {
     ids(subject)
 }
 
+/// An id's text and the counts of those who share it.
+fn text(id: &RequestId) -> usize {
+    2 * size_of::<usize>() + id.as_json().len()
+}
+
 fn ids(subject: &Subject) -> usize {
     match subject {
         Subject::Nothing => 0,
-        Subject::Answer(id) | Subject::Question(id) => id.as_json().len(),
+        Subject::Answer(id) | Subject::Question(id) => text(id),
         Subject::Batch(parts) => parts
             .iter()
             .map(|part| size_of::<Subject>() + ids(part))
