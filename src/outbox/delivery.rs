@@ -303,7 +303,14 @@ impl Delivery {
             }
             if let Some(greeting) = self.greeting.take() {
                 match self.stream.poll_numbered(cx) {
-                    Poll::Ready(numbered) => self.out = self.greet(greeting, numbered),
+                    Poll::Ready(numbered) => {
+                        let greeting = self.greet(greeting, numbered);
+                        // An inner service that primes its stream says when to come back; in one frame with this.
+                        self.out = match self.stream.aside(self.generation) {
+                            Some(aside) => Bytes::from([greeting, aside].concat()),
+                            None => greeting,
+                        };
+                    }
                     Poll::Pending => {
                         self.greeting = Some(greeting);
                         return Poll::Pending;

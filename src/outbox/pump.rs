@@ -3,7 +3,7 @@
 
 use std::{
     future::{Future, poll_fn},
-    pin::Pin,
+    pin::{Pin, pin},
     sync::Arc,
     task::{Context, Poll},
     time::Duration,
@@ -61,6 +61,8 @@ pub(super) struct State {
     numbered: bool,
     last: Seq,
     batch: Batch,
+    /// Whether everything that there was to read was read in this very poll, so that to ask again would be in vain.
+    read_up: bool,
     /// The last batch as the log takes it.
     log: Vec<Event>,
     changed: Option<EventListener>,
@@ -104,6 +106,7 @@ impl<R: Body<Data = Bytes>> Pump<R> {
                 tries = 0;
                 let more = self.state.batch.is_full();
                 if self.flush().await || more {
+                    self.state.read_up = false;
                     yield_now().await;
                 }
             }
@@ -153,14 +156,16 @@ impl<R: Body<Data = Bytes>> Pump<R> {
     }
 
     fn poll_step(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Stop>> {
-        let room = match self.over(cx) {
-            Err(ending) => return Poll::Ready(Err(Stop::Over(ending))),
-            Ok(demand) => demand.room,
-        };
-        if room > 0
-            && let Poll::Ready(read) = self.poll_source(cx, room)
-        {
-            return Poll::Ready(read.map_err(Stop::Dry));
+        if !std::mem::take(&mut self.state.read_up) {
+            let room = match self.over(cx) {
+                Err(ending) => return Poll::Ready(Err(Stop::Over(ending))),
+                Ok(demand) => demand.room,
+            };
+            if room > 0
+                && let Poll::Ready(read) = self.poll_source(cx, room)
+            {
+                return Poll::Ready(read.map_err(Stop::Dry));
+            }
         }
         self.poll_end(cx).map(|ending| Err(Stop::Over(ending)))
     }
@@ -178,10 +183,11 @@ impl<R: Body<Data = Bytes>> Pump<R> {
             numbered,
             last,
             batch,
+            read_up,
             ..
         } = state;
         let numbering = stream.numbering().filter(|_| *numbered);
-        source.poll_batch(
+        let read = source.poll_batch(
             cx,
             batch,
             room,
@@ -203,7 +209,8 @@ impl<R: Body<Data = Bytes>> Pump<R> {
                     Aside::Retry(millis) => retry(millis),
                 });
             },
-        )
+        );
+        read.map_ok(|up| *read_up = up)
     }
 
     /// Whether the stream ends for a reason that has nothing to do with what the inner service says; and if it does not,
@@ -270,7 +277,14 @@ impl<R: Body<Data = Bytes>> Pump<R> {
                 events: &self.state.log,
                 keep: self.stream.keep(first),
             };
-            let logged = within(self.settings.store_deadline, self.events.append(&append)).await;
+            let mut call = pin!(self.events.append(&append));
+            let logged = match call.as_mut().now_or_never() {
+                Some(reply) => reply,
+                None => {
+                    self.state.read_up = false;
+                    within(self.settings.store_deadline, call).await
+                }
+            };
             if let Err(error) = &logged {
                 // The number is given, so that whoever resumes from before it is told of the gap.
                 tracing::warn!(%error, "events were not recorded");
@@ -291,6 +305,7 @@ impl<R: Body<Data = Bytes>> Pump<R> {
             Some(Ok(filling)) => return Poll::Ready(filling),
             Some(Err(refused)) => *chunk = Some(refused),
         }
+        self.state.read_up = false;
         // A client that never reads must not outlive its session, nor the patience with it.
         if !self.serving.session().condition().is_alive() || self.stream.is_torn() {
             return Poll::Ready(false);

@@ -58,7 +58,8 @@ impl<R: Body<Data = Bytes>> Source<R> {
     /// Reads what is ready, up to a batch and to the frame that fills `room`, and hands each message to `push` and
     /// everything else to `aside`.
     ///
-    /// Ready when the batch has something or the body is dry; what was read before it went dry is in the batch.
+    /// Ready when the batch has something or the body is dry; what was read before it went dry is in the batch. Says
+    /// whether there was no more to read for now.
     pub(crate) fn poll_batch(
         &mut self,
         cx: &mut Context<'_>,
@@ -66,14 +67,14 @@ impl<R: Body<Data = Bytes>> Source<R> {
         room: usize,
         mut push: impl FnMut(&mut Batch, sse::Event<'_>),
         mut aside: impl FnMut(Aside<'_>),
-    ) -> Poll<Result<(), Dry>> {
+    ) -> Poll<Result<bool, Dry>> {
         while !batch.is_full() && batch.len() < room {
             let Some(body) = &mut self.body else {
                 return Poll::Ready(Err(Dry::Ended));
             };
             let frame = match body.as_mut().poll_frame(cx) {
                 Poll::Pending if batch.is_empty() => return Poll::Pending,
-                Poll::Pending => break,
+                Poll::Pending => return Poll::Ready(Ok(true)),
                 Poll::Ready(None) => return Poll::Ready(Err(Dry::Ended)),
                 Poll::Ready(Some(Err(_))) => return Poll::Ready(Err(Dry::Failed)),
                 Poll::Ready(Some(Ok(frame))) => frame,
@@ -112,7 +113,7 @@ impl<R: Body<Data = Bytes>> Source<R> {
                 return Poll::Ready(Err(Dry::Failed));
             }
         }
-        Poll::Ready(Ok(()))
+        Poll::Ready(Ok(false))
     }
 
     /// Lets go of the inner stream.

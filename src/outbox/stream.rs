@@ -131,6 +131,11 @@ impl Stream {
         }
     }
 
+    /// What is to be said that is no event, if there is anything.
+    pub(crate) fn aside(&self, generation: u64) -> Option<Bytes> {
+        self.window().aside(generation)
+    }
+
     pub(crate) fn attach(&self, next: Option<Seq>) -> u64 {
         self.change(|window| window.attach(next))
     }

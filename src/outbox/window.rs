@@ -291,6 +291,12 @@ impl Window {
         Wake(self.reader.take(), None)
     }
 
+    /// Takes what is to be passed on when nothing else is to be said.
+    pub(crate) fn aside(&mut self, generation: u64) -> Option<Bytes> {
+        self.attached(generation)?;
+        self.aside.take()
+    }
+
     /// Asks the client something, once it has read what there is to read.
     pub(crate) fn ask(&mut self, question: Bytes) -> Wake {
         self.question = Some(question);
