@@ -21,5 +21,5 @@ pub(crate) use id_finder::IdFinder;
 pub(crate) use marks::{Marks, Presented};
 pub(crate) use reply::ReplyParts;
 pub(crate) use scan::{members, plain_id};
-pub(crate) use subject::Carried;
+pub(crate) use subject::{Carried, RequestIds};
 pub use subject::{RequestId, Subject};

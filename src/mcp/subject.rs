@@ -8,6 +8,7 @@ use std::{
 use memchr::memmem;
 use serde::{Deserialize, Deserializer, de::IgnoredAny};
 use serde_json::value::RawValue;
+use smallvec::SmallVec;
 
 use super::{Envelope, Id, MessageKind, scan::Head};
 
@@ -32,6 +33,9 @@ impl RequestId {
         &self.0
     }
 }
+
+/// Several, nearly always one.
+pub(crate) type RequestIds = SmallVec<[RequestId; 1]>;
 
 impl From<Id<'_>> for RequestId {
     fn from(id: Id<'_>) -> Self {
@@ -144,9 +148,9 @@ impl<'a> Members<'a> {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Carried {
     /// The requests that it makes.
-    pub(crate) requests: Vec<RequestId>,
+    pub(crate) requests: RequestIds,
     /// The questions that it answers.
-    pub(crate) answers: Vec<RequestId>,
+    pub(crate) answers: RequestIds,
     /// Whether it is of the era without sessions.
     pub(crate) modern: bool,
 }

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use bytes::{BufMut, Bytes, BytesMut};
+use smallvec::SmallVec;
 
 use super::{Chunk, Cursor, cursor::write_pending};
 use crate::{
-    mcp::{RequestId, Subject, sse},
+    mcp::{RequestId, RequestIds, Subject, sse},
     session::Epoch,
     store::{Event, Seq},
 };
@@ -71,12 +72,15 @@ fn push_hex(text: &mut String, number: u64) {
     }
 }
 
+/// Events as a log takes them.
+pub(crate) type Events = SmallVec<[Event; 1]>;
+
 /// Events in the making.
 #[derive(Debug, Default)]
 pub(crate) struct Batch {
     out: BytesMut,
-    events: Vec<(Subject, usize)>,
-    answers: Vec<RequestId>,
+    events: SmallVec<[(Subject, usize); 1]>,
+    answers: RequestIds,
 }
 
 /// What a batch holds at most before it is sent on, unless a single event is longer: the size of a frame.
@@ -122,7 +126,7 @@ impl Batch {
     }
 
     /// The batch as one chunk for the wire, and into `events` as single events for the log.
-    pub(crate) fn finish(&mut self, first: Seq, events: &mut Vec<Event>) -> Chunk {
+    pub(crate) fn finish(&mut self, first: Seq, events: &mut Events) -> Chunk {
         let bytes = std::mem::take(&mut self.out).freeze();
         let ends = self.events[..self.events.len().saturating_sub(1)]
             .iter()
@@ -220,14 +224,14 @@ mod tests {
             decoded("c"),
             Subject::Answer(id.clone()),
         );
-        let mut events = Vec::new();
+        let mut events = Events::new();
         let chunk = batch.finish(Seq::new(9), &mut events);
         let cursor = Cursor::new(&key, Seq::new(9)).waiting_for(Some(&id));
         let first = format!("id: {cursor}\ndata: a\ndata: b\n\n");
         let second = format!("id: {}\ndata: c\n\n", Cursor::new(&key, Seq::new(10)));
         assert_eq!(chunk.bytes, format!("{first}{second}"));
         assert_eq!(chunk.ends[..], [first.len()]);
-        assert_eq!(chunk.answers, [id]);
+        assert_eq!(chunk.answers[..], [id]);
         assert_eq!(
             events
                 .iter()

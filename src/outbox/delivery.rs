@@ -27,7 +27,7 @@ use super::{
 };
 use crate::{
     instance::{Guard, Outlet},
-    mcp::{RequestId, Subject},
+    mcp::{RequestIds, Subject},
     rejection::{Reason, Rejection},
     store::{Ending, Event, EventStore, Seq, SharedEvents, Snapshot, StoreErrorKind},
 };
@@ -49,7 +49,7 @@ pub(crate) struct Delivery {
     greeting: Option<Greeting>,
     next: Seq,
     /// The requests that this client still waits for.
-    unanswered: Vec<RequestId>,
+    unanswered: RequestIds,
     out: Bytes,
     /// Whether what is to be sent was made sure to be this instance's to send.
     cleared: bool,
@@ -78,7 +78,7 @@ pub(crate) struct Start {
     /// The first event, or what comes next.
     pub(crate) next: Option<Seq>,
     pub(crate) greeting: Option<Greeting>,
-    pub(crate) unanswered: Vec<RequestId>,
+    pub(crate) unanswered: RequestIds,
     /// What was read of the log already.
     pub(crate) page: Vec<Event>,
 }

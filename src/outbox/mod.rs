@@ -56,7 +56,7 @@ use self::{
 };
 use crate::{
     instance::{Guard, Outlet, Running, Serving, Shared},
-    mcp::RequestId,
+    mcp::{RequestId, RequestIds},
     store::{Ending, Page, SharedEvents, Snapshot, StreamHeader, StreamKey},
 };
 
@@ -92,7 +92,7 @@ pub(crate) struct Outbox {
 pub(crate) struct Inner<R> {
     pub(crate) body: R,
     /// The requests that it answers; none for a standalone stream.
-    pub(crate) requests: Vec<RequestId>,
+    pub(crate) requests: RequestIds,
     pub(crate) go_on: Option<GoOn<R>>,
 }
 

@@ -20,7 +20,7 @@ use tokio::{
 
 use super::{
     Settings,
-    batch::{Batch, comment, retry},
+    batch::{Batch, Events, comment, retry},
     driver::Pumping,
     sessions::Streams,
     source::{Aside, Dry, Source},
@@ -29,9 +29,9 @@ use super::{
 };
 use crate::{
     instance::{Outlet, Serving, Shared},
-    mcp::{RequestId, Subject, sse},
+    mcp::{RequestIds, Subject, sse},
     rejection::{Reason, Rejection},
-    store::{Append, Ending, Event, EventStore, Seq, SharedEvents, StoreError, StoreErrorKind},
+    store::{Append, Ending, EventStore, Seq, SharedEvents, StoreError, StoreErrorKind},
 };
 
 /// How often the rest of a stream that was closed early is asked for in vain before it is given up.
@@ -49,7 +49,7 @@ pub(crate) struct Pump<R> {
     pub(super) settings: Settings,
     pub(super) source: Source<R>,
     /// The requests whose answers have not come yet.
-    pub(super) owed: Vec<RequestId>,
+    pub(super) owed: RequestIds,
     pub(super) state: State,
     pub(super) _outlet: Outlet,
 }
@@ -64,7 +64,7 @@ pub(super) struct State {
     /// Whether everything that there was to read was read in this very poll, so that to ask again would be in vain.
     read_up: bool,
     /// The last batch as the log takes it.
-    log: Vec<Event>,
+    log: Events,
     changed: Option<EventListener>,
     absent: Option<Pin<Box<Sleep>>>,
 }

@@ -84,7 +84,7 @@ impl World {
                 first: Seq::new(number),
                 bytes: Bytes::from_static(b"."),
                 ends: Box::default(),
-                answers: Vec::new(),
+                answers: Default::default(),
                 logged,
             });
             poll_fn(|cx| {

@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use super::{batch::MAX_FRAME, drain::Progress};
 use crate::{
-    mcp::RequestId,
+    mcp::RequestIds,
     store::{Ending, Seq},
 };
 
@@ -19,7 +19,7 @@ pub(crate) struct Chunk {
     /// Where each event but the last ends; empty for a single event.
     pub(crate) ends: Box<[usize]>,
     /// The requests that are answered in it.
-    pub(crate) answers: Vec<RequestId>,
+    pub(crate) answers: RequestIds,
     /// Whether the log has it.
     pub(crate) logged: bool,
 }

@@ -14,7 +14,7 @@ use crate::{
     body::{Replay, is_event_stream},
     instance::Serving,
     mcp::{
-        RequestId,
+        RequestIds,
         header::{LAST_EVENT_ID, PROTOCOL_VERSION},
         may_prime,
     },
@@ -29,7 +29,7 @@ pub(super) fn carry<R>(
     serving: Serving,
     id: &SessionId,
     response: Response<R>,
-    requests: Vec<RequestId>,
+    requests: RequestIds,
     go_on: Option<GoOn<R>>,
     greeting: Greeting,
 ) -> Response<ResponseBody<R>>

@@ -21,7 +21,7 @@ use super::{
 use crate::{
     body::{Finding, Replay, read, read_past},
     instance::{Admission, Proof, Running, Serving},
-    mcp::{Carried, Envelope},
+    mcp::{Carried, Envelope, RequestIds},
     outbox::{Cursor, Greeting, Start},
     rejection::Reason,
     session::SessionId,
@@ -167,7 +167,7 @@ where
             let start = Start {
                 next: None,
                 greeting: Some(greeting),
-                unanswered: Vec::new(),
+                unanswered: RequestIds::new(),
                 page: Vec::new(),
             };
             return Ok(stream(outbox.deliver(open, serving, start)));
@@ -184,7 +184,7 @@ where
             serving,
             &id,
             response,
-            Vec::new(),
+            RequestIds::new(),
             None,
             greeting,
         ))
@@ -218,7 +218,7 @@ where
                 .events
                 .is_empty()
                 .then(|| Greeting::Position(cursor.clone())),
-            unanswered,
+            unanswered: unanswered.into(),
             page: snapshot.events,
         };
         Ok(stream(outbox.deliver(source, serving, start)))
