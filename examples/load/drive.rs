@@ -73,8 +73,8 @@ impl Clients {
         })
     }
 
-    /// Calls as fast as answers come, on every connection.
-    pub(crate) fn saturate(&mut self, time: Duration) -> Result<Turn, Error> {
+    /// Calls as fast as answers come, on every connection, for so long or so many times.
+    pub(crate) fn saturate(&mut self, time: Duration, calls: u64) -> Result<Turn, Error> {
         let mut turn = Turn::new();
         let begun = Instant::now();
         let mut sent = Vec::with_capacity(self.connections.len());
@@ -85,7 +85,7 @@ impl Clients {
         let mut under_way = self.connections.len();
         while under_way > 0 {
             let now = self.wait(&mut turn, None)?;
-            let over = now - begun >= time;
+            let over = now - begun >= time || turn.answered >= calls;
             if over && turn.elapsed.is_zero() {
                 turn.elapsed = now - begun;
             }

@@ -11,6 +11,9 @@
 //!
 //! What a layer does on the way of a call that carries no key and resumes nothing is what is measured; `--keys` has every
 //! call claimed, run and recorded.
+//!
+//! To see where a server's time goes, start one alone under a profiler (`load serve rmcp all 1`, which says where it listens)
+//! and call it: `load call ADDRESS CALLS`.
 
 mod bare;
 mod child;
@@ -24,7 +27,7 @@ mod sdk;
 mod serve;
 mod wire;
 
-use std::process::ExitCode;
+use std::{process::ExitCode, time::Duration};
 
 use options::Options;
 
@@ -43,10 +46,22 @@ fn run(options: &Options) -> Result<(), Error> {
     Ok(())
 }
 
+/// So many calls to a server that runs already.
+fn call(mut args: impl Iterator<Item = String>) -> Result<(), Error> {
+    let mut next = || args.next().ok_or("usage: load call ADDRESS CALLS");
+    let (address, calls) = (next()?.parse()?, next()?.parse()?);
+    let mut clients = drive::Clients::open(address, 32, false, false)?;
+    let turn = clients.saturate(Duration::from_secs(600), calls)?;
+    println!("{} calls, {:.0} a second", turn.answered, turn.per_second());
+    Ok(())
+}
+
 fn main() -> ExitCode {
     let mut args = std::env::args().skip(1).peekable();
     let done = if args.next_if(|first| first == serve::SERVE).is_some() {
         serve::run(args)
+    } else if args.next_if(|first| first == "call").is_some() {
+        call(args)
     } else {
         match Options::parse(args) {
             Ok(options) => run(&options),

@@ -66,7 +66,7 @@ impl Cell {
 
     fn measure(&mut self, part: Duration, round: u64) -> Result<(), Error> {
         let before = self.process.processor_time();
-        let saturated = self.clients.saturate(part)?;
+        let saturated = self.clients.saturate(part, u64::MAX)?;
         let after = self.process.processor_time();
         let offered = self.clients.offer(part, self.offered, round)?;
         let spent = before.zip(after).map(|(before, after)| after - before);
@@ -125,7 +125,9 @@ pub(crate) fn run(options: &Options) -> Result<Vec<Cell>, Error> {
     // Not counted, but for what each server can do: its rows are all offered the same.
     let mut warm = Vec::new();
     for cell in &mut cells {
-        let turn = cell.clients.saturate(part.max(Duration::from_millis(50)))?;
+        let turn = cell
+            .clients
+            .saturate(part.max(Duration::from_millis(50)), u64::MAX)?;
         if cell.layers == Layers::None && !cell.again {
             warm.push((cell.server, Turn::per_second(&turn)));
         }

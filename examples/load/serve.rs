@@ -1,5 +1,5 @@
-//! The process of a server: `load serve SERVER LAYERS THREADS`, started by the one that measures. To be run by hand as well,
-//! under a profiler for instance; it ends with its standard input.
+//! The process of a server: `load serve SERVER LAYERS THREADS`, started by the one that measures. It says where it listens and
+//! ends with its standard input.
 
 use std::io::Read;
 
